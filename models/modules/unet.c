@@ -30,23 +30,22 @@ static tern_tensor *sinusoids(struct tern_context *ctx, const double *values, in
     return t;
 }
 
-#define MAX_ROWS 128 /* 64 pictures with guidance */
 #define MAX_NUMBERS 6
 
 /* (N, K) time ids, K = 6, or 5 in a refiner -> sinusoids of each, side by side, behind the pooled text: (N, P)        [Podell 2023, 2.2] */
 static tern_tensor *added_conditions(const struct tern_unet *m, tern_tensor *text_embeds, tern_tensor *time_ids)
 {
-    double values[MAX_NUMBERS * MAX_ROWS];
-    float ids[MAX_NUMBERS * MAX_ROWS];
+    double values[MAX_NUMBERS * TERN_UNET_MAX_ROWS];
+    float ids[MAX_NUMBERS * TERN_UNET_MAX_ROWS];
     bool pairs = text_embeds && tern_tensor_ndim(text_embeds) == 2 && time_ids && tern_tensor_ndim(time_ids) == 2;
     int64_t n = pairs ? tern_tensor_size(text_embeds, 0) : 0, per = pairs ? tern_tensor_size(time_ids, 1) : 0;
-    bool fits = n >= 1 && n <= MAX_ROWS && per >= 1 && per <= MAX_NUMBERS && tern_tensor_size(time_ids, 0) == n &&
+    bool fits = n >= 1 && n <= TERN_UNET_MAX_ROWS && per >= 1 && per <= MAX_NUMBERS && tern_tensor_size(time_ids, 0) == n &&
                 tern_tensor_size(text_embeds, 1) + per * m->config.time_ids == m->config.pooled;
     if (!fits) {
         if (!tern_failed(m->ctx))
             tern_fail(m->ctx, TERN_E_INVALID,
                       "unet: this model needs text_embeds (N, P) and time_ids (N, K) with P + %lld K = %lld, N at most %d and K at most %d",
-                      (long long)m->config.time_ids, (long long)m->config.pooled, MAX_ROWS, MAX_NUMBERS);
+                      (long long)m->config.time_ids, (long long)m->config.pooled, TERN_UNET_MAX_ROWS, MAX_NUMBERS);
         return NULL;
     }
     if (tern_tensor_read(time_ids, TERN_F32, ids, (size_t)(n * per) * sizeof(*ids)))

@@ -6,6 +6,7 @@
 #include "models/modules/layers.h"
 
 #define TERN_MAX_UNET_LAYERS 8
+#define TERN_UNET_MAX_ROWS 128 /* of a batch: 64 pictures with guidance */
 
 struct tern_unet_config {
     int blocks;

@@ -144,10 +144,10 @@ static bool find(struct tern_pipeline *p, const struct tern_stage *stage, struct
     int scale = tern_pipeline_scale(p);
     int64_t n = s->batch ? s->batch : 1, h = s->height ? s->height / scale : p->unet_config.sample_h,
             w = s->width ? s->width / scale : p->unet_config.sample_w;
-    if (s->batch < 0 || s->batch > 128 || s->height < 0 || s->width < 0 || s->height % scale || s->width % scale || s->height > 8192 ||
-        s->width > 8192) {
-        tern_fail(p->ctx, TERN_E_INVALID, "graph: expected a batch of 1..128 and multiples of %d up to 8192, found %d, %d x %d", scale,
-                  s->batch, s->width, s->height);
+    if (s->batch < 0 || s->batch > TERN_UNET_MAX_ROWS || s->height < 0 || s->width < 0 || s->height % scale || s->width % scale ||
+        s->height > TERN_MAX_SIDE || s->width > TERN_MAX_SIDE) {
+        tern_fail(p->ctx, TERN_E_INVALID, "graph: expected a batch of 1..%d and multiples of %d up to %d, found %d, %d x %d",
+                  TERN_UNET_MAX_ROWS, scale, TERN_MAX_SIDE, s->batch, s->width, s->height);
         return false;
     }
     if (!strcmp(component, "text_encoder"))

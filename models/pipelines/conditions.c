@@ -6,8 +6,6 @@
 
 #include "models/schedulers/scheduler.h"
 
-#define MOST_ROWS 128 /* of the UNet's batch */
-
 static bool is_a1111(const struct tern_job *j) { return j->params.prompt_syntax == TERN_PROMPT_A1111; }
 
 static enum tern_status read_chunks(struct tern_job *j, const char *text, struct tern_condition_text *out)
@@ -98,11 +96,11 @@ static enum tern_status count_branches(struct tern_job *j)
     j->image_guided = j->guided && tern_pipeline_edits(j->p) && j->params.image_guidance_scale != 1; /* else it changes nothing */
     j->branches = prompts + j->image_guided;
     j->share = j->image_guided || j->p->unet_config.pooled ? 1 : j->branches;
-    if ((int64_t)j->params.count * j->branches <= MOST_ROWS)
+    if ((int64_t)j->params.count * j->branches <= TERN_UNET_MAX_ROWS)
         return TERN_OK;
     return tern_fail(j->p->ctx, TERN_E_INVALID,
                      "prompt: %d rows each for %d pictures at once, because of %s; expected at most %d rows in all", j->branches,
-                     j->params.count, prompts > 2 ? "AND" : "image guidance", MOST_ROWS);
+                     j->params.count, prompts > 2 ? "AND" : "image guidance", TERN_UNET_MAX_ROWS);
 }
 
 static enum tern_status check_text(const struct tern_job *j, const char *what, const char *text)

@@ -2,8 +2,6 @@
  * Sampling starts from noise alone; the UNet is told the picture's latents behind those that it works on. */
 #include "models/pipelines/pipeline.h"
 
-#define MAX_GUIDANCE 1000
-
 bool tern_job_is_guided(const struct tern_job *j)
 {
     const struct tern_txt2img_params *q = &j->params;
@@ -33,8 +31,8 @@ enum tern_status tern_job_check_edit(const struct tern_job *j)
                          "strength: %s starts from noise alone and is told the picture (instruct-pix2pix): expected 1 or none, found %g; "
                          "image_guidance_scale says how near it stays",
                          name, q->strength);
-    if (!(q->image_guidance_scale > 0 && q->image_guidance_scale <= MAX_GUIDANCE))
-        return tern_fail(ctx, TERN_E_INVALID, "image_guidance_scale: expected a number above 0 and at most %d, found %g", MAX_GUIDANCE,
+    if (!(q->image_guidance_scale > 0 && q->image_guidance_scale <= TERN_MAX_GUIDANCE))
+        return tern_fail(ctx, TERN_E_INVALID, "image_guidance_scale: expected a number above 0 and at most %d, found %g", TERN_MAX_GUIDANCE,
                          q->image_guidance_scale);
     return TERN_OK;
 }

@@ -7,8 +7,6 @@
 #include "models/pipelines/upscale.h"
 #include "models/schedulers/scheduler.h"
 
-#define MAX_SIDE 8192
-#define MAX_STEPS 1000
 #define STRENGTH 0.7
 
 /* Sides in pixels, and those of the latents; of these, `cut` are taken off, half of them above and left. */
@@ -27,11 +25,11 @@ static enum tern_status check(const struct tern_job *j, const struct tern_hires 
                          q->init_image ? "init_image" : "denoising_start or denoising_end");
     if (!(h->hr_scale >= 0) || !isfinite(h->hr_scale))
         return tern_fail(ctx, TERN_E_INVALID, "hr_scale: expected a number above 0, found %g", h->hr_scale);
-    if (h->hr_resize_x < 0 || h->hr_resize_y < 0 || h->hr_resize_x > MAX_SIDE || h->hr_resize_y > MAX_SIDE)
-        return tern_fail(ctx, TERN_E_INVALID, "hr_resize_x, hr_resize_y: expected 0..%d, found %d and %d", MAX_SIDE, h->hr_resize_x,
+    if (h->hr_resize_x < 0 || h->hr_resize_y < 0 || h->hr_resize_x > TERN_MAX_SIDE || h->hr_resize_y > TERN_MAX_SIDE)
+        return tern_fail(ctx, TERN_E_INVALID, "hr_resize_x, hr_resize_y: expected 0..%d, found %d and %d", TERN_MAX_SIDE, h->hr_resize_x,
                          h->hr_resize_y);
-    if (h->hr_second_pass_steps < 0 || h->hr_second_pass_steps > MAX_STEPS)
-        return tern_fail(ctx, TERN_E_INVALID, "hr_second_pass_steps: expected 1..%d, found %d", MAX_STEPS, h->hr_second_pass_steps);
+    if (h->hr_second_pass_steps < 0 || h->hr_second_pass_steps > TERN_MAX_STEPS)
+        return tern_fail(ctx, TERN_E_INVALID, "hr_second_pass_steps: expected 1..%d, found %d", TERN_MAX_STEPS, h->hr_second_pass_steps);
     if (!(h->denoising_strength >= 0 && h->denoising_strength <= 1))
         return tern_fail(ctx, TERN_E_INVALID, "denoising_strength: expected a number above 0 and at most 1, found %g",
                          h->denoising_strength);
@@ -59,7 +57,7 @@ static enum tern_status choose_size(const struct tern_job *j, const struct tern_
     const double most = fmax((double)w, (double)h0) * h->hr_scale;
     if (h->hr_resize_x || h->hr_resize_y)
         fill_size(h, w, h0, u);
-    else if (most <= MAX_SIDE)
+    else if (most <= TERN_MAX_SIDE)
         *u = (struct tern_upscaling){.width = (int64_t)((double)w * h->hr_scale), .height = (int64_t)((double)h0 * h->hr_scale)};
     if (h->hr_resize_x && h->hr_resize_y) {
         u->cut_x = (u->width - h->hr_resize_x) / scale;
@@ -67,10 +65,10 @@ static enum tern_status choose_size(const struct tern_job *j, const struct tern_
     }
     u->columns = u->width / scale;
     u->rows = u->height / scale;
-    if (u->columns <= u->cut_x || u->rows <= u->cut_y || u->width > MAX_SIDE || u->height > MAX_SIDE)
+    if (u->columns <= u->cut_x || u->rows <= u->cut_y || u->width > TERN_MAX_SIDE || u->height > TERN_MAX_SIDE)
         return tern_fail(j->p->ctx, TERN_E_INVALID,
                          "hires: hr_scale %g, hr_resize %d x %d of a picture of %d x %d: expected latents of %d..%d pixels on each side",
-                         h->hr_scale, h->hr_resize_x, h->hr_resize_y, j->params.width, j->params.height, (int)scale, MAX_SIDE);
+                         h->hr_scale, h->hr_resize_x, h->hr_resize_y, j->params.width, j->params.height, (int)scale, TERN_MAX_SIDE);
     return TERN_OK;
 }
 
@@ -138,11 +136,11 @@ static enum tern_status choose_steps(const struct tern_job *j, const struct tern
 {
     const int steps = h->hr_second_pass_steps ? h->hr_second_pass_steps : j->params.steps;
     const double all = steps / fmin(h->denoising_strength, 0.999);
-    if (!(all < MAX_STEPS + 1))
+    if (!(all < TERN_MAX_STEPS + 1))
         return tern_fail(j->p->ctx, TERN_E_INVALID,
                          "hires: the last %d steps at denoising_strength %g are those of %.0f; expected at most %d; fewer steps or more "
                          "strength would help",
-                         steps, h->denoising_strength, fmin(floor(all), 1e9), MAX_STEPS);
+                         steps, h->denoising_strength, fmin(floor(all), 1e9), TERN_MAX_STEPS);
     q->steps = (int)all;
     *skipped = q->steps - steps;
     return TERN_OK;

@@ -6,9 +6,8 @@
 #include <string.h>
 
 #include "models/pipelines/infotext_known.h"
+#include "models/pipelines/pipeline.h"
 #include "models/prompts/prompts.h"
-
-#define SIZE_MOST 8192
 
 bool tern_infotext_whole(const char *v, int64_t min, int64_t max, int64_t *out)
 {
@@ -49,7 +48,7 @@ bool tern_infotext_pair(const char *v, int least, int most, int *width, int *hei
     return true;
 }
 
-static bool take_steps(struct tern_infotext_reading *r, const char *v) { return tern_infotext_int(v, 1, 1000, &r->params.steps); }
+static bool take_steps(struct tern_infotext_reading *r, const char *v) { return tern_infotext_int(v, 1, TERN_MAX_STEPS, &r->params.steps); }
 static bool take_skip(struct tern_infotext_reading *r, const char *v) { return tern_infotext_int(v, 1, 64, &r->params.clip_skip); }
 static bool take_tags(struct tern_infotext_reading *r, const char *v) { return r->ours && tern_infotext_int(v, 1, 1000, &r->tags); }
 static bool take_strength(struct tern_infotext_reading *r, const char *v) { return tern_infotext_number(v, 1e-6, 1, &r->params.strength); }
@@ -58,7 +57,7 @@ static bool take_padding(struct tern_infotext_reading *r, const char *v) { retur
 
 static bool take_cfg(struct tern_infotext_reading *r, const char *v)
 {
-    const bool ok = tern_infotext_number(v, 0, 1000, &r->params.cfg);
+    const bool ok = tern_infotext_number(v, 0, TERN_MAX_GUIDANCE, &r->params.cfg);
     r->params.cfg = ok && r->params.cfg == 0 ? TERN_CFG_ZERO : r->params.cfg;
     return ok;
 }
@@ -66,7 +65,7 @@ static bool take_cfg(struct tern_infotext_reading *r, const char *v)
 /* Below 1 only tern's means no guidance. */
 static bool take_image_cfg(struct tern_infotext_reading *r, const char *v)
 {
-    return tern_infotext_number(v, r->ours ? 1e-6 : 1, 1000, &r->params.image_guidance_scale);
+    return tern_infotext_number(v, r->ours ? 1e-6 : 1, TERN_MAX_GUIDANCE, &r->params.image_guidance_scale);
 }
 
 static bool take_seed(struct tern_infotext_reading *r, const char *v)
@@ -82,7 +81,7 @@ static bool take_seed(struct tern_infotext_reading *r, const char *v)
 
 static bool take_size(struct tern_infotext_reading *r, const char *v)
 {
-    return tern_infotext_pair(v, 8, SIZE_MOST, &r->params.width, &r->params.height);
+    return tern_infotext_pair(v, 8, TERN_MAX_SIDE, &r->params.width, &r->params.height);
 }
 
 /* "GPU": a GPU's own, which A1111 has when it is not told otherwise; "NV": the same made elsewhere. */

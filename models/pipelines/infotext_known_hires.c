@@ -2,26 +2,25 @@
 #include <string.h>
 
 #include "models/pipelines/infotext_known.h"
+#include "models/pipelines/pipeline.h"
 #include "models/pipelines/upscale.h"
-
-#define SIZE_MOST 8192
 
 static bool take_hr_scale(struct tern_infotext_reading *r, const char *v)
 {
-    return r->hires = tern_infotext_number(v, 1e-3, 8192, &r->params.hires.hr_scale);
+    return r->hires = tern_infotext_number(v, 1e-3, TERN_MAX_SIDE, &r->params.hires.hr_scale);
 }
 
 static bool take_hr_resize(struct tern_infotext_reading *r, const char *v)
 {
     struct tern_hires *h = &r->params.hires;
-    if (!tern_infotext_pair(v, 0, SIZE_MOST, &h->hr_resize_x, &h->hr_resize_y) || (!h->hr_resize_x && !h->hr_resize_y))
+    if (!tern_infotext_pair(v, 0, TERN_MAX_SIDE, &h->hr_resize_x, &h->hr_resize_y) || (!h->hr_resize_x && !h->hr_resize_y))
         return false;
     return r->hires = true;
 }
 
 static bool take_hr_steps(struct tern_infotext_reading *r, const char *v)
 {
-    return r->hires && tern_infotext_int(v, 1, 1000, &r->params.hires.hr_second_pass_steps);
+    return r->hires && tern_infotext_int(v, 1, TERN_MAX_STEPS, &r->params.hires.hr_second_pass_steps);
 }
 
 static bool take_hr_upscaler(struct tern_infotext_reading *r, const char *v)
@@ -74,7 +73,7 @@ static bool take_hr_levels(struct tern_infotext_reading *r, const char *v)
 
 static bool take_hr_cfg(struct tern_infotext_reading *r, const char *v)
 {
-    const bool ok = r->hires && tern_infotext_number(v, 0, 1000, &r->params.hires.hr_cfg);
+    const bool ok = r->hires && tern_infotext_number(v, 0, TERN_MAX_GUIDANCE, &r->params.hires.hr_cfg);
     r->params.hires.hr_cfg = ok && r->params.hires.hr_cfg == 0 ? TERN_CFG_ZERO : r->params.hires.hr_cfg;
     return ok;
 }

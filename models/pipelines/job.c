@@ -5,8 +5,6 @@
 #include "models/pipelines/pipeline.h"
 #include "models/schedulers/scheduler.h"
 
-#define MAX_SIDE 8192
-
 /* Up to 1 all guidance is none, but in a model that is told the scale. */
 double tern_pipeline_cfg(const struct tern_pipeline *p, double cfg) { return cfg > 0 && cfg < 1 && !p->unet_config.guidance ? 1 : cfg; }
 
@@ -31,13 +29,14 @@ static enum tern_status check_params(struct tern_job *j)
     struct tern_context *ctx = j->p->ctx;
     const struct tern_txt2img_params *q = &j->params;
     int scale = tern_pipeline_scale(j->p);
-    if (q->width < scale || q->height < scale || q->width > MAX_SIDE || q->height > MAX_SIDE || q->width % scale || q->height % scale)
-        return tern_fail(ctx, TERN_E_INVALID, "size: expected multiples of %d in %d..%d, found %d x %d", scale, scale, MAX_SIDE, q->width,
-                         q->height);
-    if (q->steps < 1 || q->steps > 1000)
-        return tern_fail(ctx, TERN_E_INVALID, "steps: expected 1..1000, found %d", q->steps);
-    if (!isfinite(q->cfg) || q->cfg < 0 || q->cfg > 1000)
-        return tern_fail(ctx, TERN_E_INVALID, "cfg: expected a number in 0..1000, found %g", q->cfg);
+    if (q->width < scale || q->height < scale || q->width > TERN_MAX_SIDE || q->height > TERN_MAX_SIDE || q->width % scale ||
+        q->height % scale)
+        return tern_fail(ctx, TERN_E_INVALID, "size: expected multiples of %d in %d..%d, found %d x %d", scale, scale, TERN_MAX_SIDE,
+                         q->width, q->height);
+    if (q->steps < 1 || q->steps > TERN_MAX_STEPS)
+        return tern_fail(ctx, TERN_E_INVALID, "steps: expected 1..%d, found %d", TERN_MAX_STEPS, q->steps);
+    if (!isfinite(q->cfg) || q->cfg < 0 || q->cfg > TERN_MAX_GUIDANCE)
+        return tern_fail(ctx, TERN_E_INVALID, "cfg: expected a number in 0..%d, found %g", TERN_MAX_GUIDANCE, q->cfg);
     if (q->count < 1 || q->count > TERN_MAX_PICTURES)
         return tern_fail(ctx, TERN_E_INVALID, "count: expected 1..%d, found %d", TERN_MAX_PICTURES, q->count);
     if (!(q->strength > 0 && q->strength <= 1))

@@ -64,6 +64,11 @@ struct tern_planned {
 #define TERN_INPAINT_CHANNELS(z) (2 * (z) + 1)
 #define TERN_EDIT_CHANNELS(z) (2 * (z))
 
+/* What jobs are at most, and what infotexts may say: a side of a picture in pixels, steps, guidance scales. */
+#define TERN_MAX_SIDE 8192
+#define TERN_MAX_STEPS 1000
+#define TERN_MAX_GUIDANCE 1000
+
 #define TERN_XL_NUMBERS 6         /* original size, crop, target size */
 #define TERN_XL_REFINER_NUMBERS 5 /* original size, crop, aesthetic score */
 
