@@ -15,7 +15,8 @@
 #include "core/files.h"
 #include "ops/tuner.h"
 
-#define HEAD "tern-tuning 1\n"
+#define KIND "tern-tuning "
+#define HEAD KIND "1\n"
 #define CRC_LINE 15                    /* "crc32 01234567\n" */
 #define LIMIT ((size_t)16 << 20)       /* bytes of a file */
 #define NAME_CHARACTERS "%63[a-z0-9_]" /* TERN_TUNE_NAME - 1 */
@@ -115,8 +116,22 @@ static void put(FILE *f, uLong *crc, const char *text)
     *crc = crc32_z(*crc, (const uint8_t *)text, strlen(text));
 }
 
+/* Whether there is nothing that is no file of results, of whatever version and in whatever state. */
+static bool may_replace(const char *path)
+{
+    char start[sizeof(KIND) - 1];
+    FILE *f = fopen(path, "rb");
+    const size_t n = f ? fread(start, 1, sizeof(start), f) : 0;
+    if (f)
+        fclose(f);
+    return !memcmp(start, KIND, n);
+}
+
 enum tern_status tern_tuning_write(struct tern_context *ctx, const char *path, const struct tern_tuning *t)
 {
+    if (!may_replace(path))
+        return tern_fail(ctx, TERN_E_FORMAT,
+                         "%s: it is another kind of file, and stays as it is; expected one that begins with \"" KIND "\", or none", path);
     struct tern_writer *w = tern_writer_open(ctx, path);
     uLong crc = crc32_z(0, NULL, 0);
     char line[TERN_TUNE_DEVICE + 2 * TERN_TUNE_NAME + 64], key[TERN_KEY_TEXT];

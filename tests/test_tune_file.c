@@ -238,6 +238,29 @@ static void a_file_that_is_full(void **state)
     tune_close(&f);
 }
 
+/* One that was named by mistake. */
+static void a_file_of_another_kind(void **state)
+{
+    static const char *const texts[] = {"{\"model\": 1}", "tern", "tern-tunings are\n"};
+    struct tune f = tune_open();
+    trials[TRIAL_USUAL].seconds = SLOW;
+    for (int i = 0; i < 3; i++) {
+        size_t size;
+        const bool ours = i == 1; /* as far as it goes */
+        plan_write(f.file, (const uint8_t *)texts[i], strlen(texts[i]));
+        f.warnings = 0;
+        assert_string_equal(kernel_with(&f, &(struct tern_context_params){.tune = {.level = TERN_TUNE_FAST, .cache = f.file}}),
+                            "abs_other");
+        uint8_t *after = plan_bytes(f.file, &size);
+        const bool same = size == strlen(texts[i]) && !memcmp(after, texts[i], size);
+        free(after);
+        assert_int_equal(same, !ours);
+        assert_int_equal(f.warnings, ours ? 1 : 2);
+        assert_true(ours || strstr(f.last, "another kind of file"));
+    }
+    tune_close(&f);
+}
+
 /* Another version of the library behind a candidate: what was measured does not count. */
 static void versions_count(void **state)
 {
@@ -390,6 +413,7 @@ int main(void)
         cmocka_unit_test(a_kernel_that_is_gone),
         cmocka_unit_test(results_of_others),
         cmocka_unit_test(a_file_that_is_full),
+        cmocka_unit_test(a_file_of_another_kind),
         cmocka_unit_test(versions_count),
         cmocka_unit_test(a_file_that_cannot_be_written),
         cmocka_unit_test(kept_plans),

@@ -26,7 +26,8 @@ struct tern_tune_params {
     /* File of results; NULL, "": one in the cache folder, which is not read at TERN_TUNE_OFF. A file that is named is used at every level;
      * a relative path leads on from where the process is as the context is made. At the others it is written anew, complete or not at all,
      * after each plan that measured something; results of other devices in it stay. A file that is damaged or holds nothing of this
-     * device is ignored with one line of the log; so is one with so many others that it has no room for it, which stays as it is. */
+     * device is ignored with one line of the log; so is one of another kind, or with so many others that it has no room for it, which
+     * stays as it is. */
     const char *cache;
     /* Most seconds that measuring takes for one plan, and for all eager ops of a context; what is left over goes by the cost model. The
      * first call of a kernel is not broken off. 0: 5 at TERN_TUNE_FAST, no limit at TERN_TUNE_FULL. */
