@@ -81,9 +81,7 @@ fuzz_targets() {
 # The formatter's major version decides how code looks, so only one counts; where it is to be had it is installed.
 packages_install_formatter() {
     tools/format --version >/dev/null 2>&1 && return
-    if apt-cache policy clang-format-14 2>/dev/null | grep 'Candidate: [0-9]' >/dev/null; then
-        packages_install 'clang-format-14 clang-format-14'
-    fi
+    packages_install_known 'clang-format-14 clang-format-14'
 }
 
 house_checks() {

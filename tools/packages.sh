@@ -34,13 +34,18 @@ libdnnl-dev         oneapi/dnnl/dnnl.h
 ocl-icd-opencl-dev  libOpenCL.so
 pocl-opencl-icd     libpocl.so.2
 libclblast1         libclblast.so.1
-oclgrind            oclgrind
 libvulkan1          libvulkan.so.1
 mesa-vulkan-drivers libvulkan_lvp.so
 vulkan-validationlayers libVkLayer_khronos_validation.so
 spirv-tools         spirv-val
 glslang-dev         glslang/Include/glslang_c_interface.h
 python3-venv        python3:ensurepip
+'
+# Of the whole check: Debian 13 has no oclgrind any more, and where clang is missing gcc's sanitizers serve, without threads and fuzz targets.
+packages_whole='
+oclgrind            oclgrind
+clang               clang
+lld                 ld.lld
 '
 # Builds for aarch64 and runs them; the libraries come from tools/cross/sysroot, which leaves the system as it is.
 packages_cross='
@@ -103,6 +108,15 @@ packages_install_optional() {
     [ -n "$(packages_missing "$1")" ] || return 0
     printf 'for %s, which are optional:\n' "$2"
     packages_install "$1" || printf 'going on without %s\n' "$2" >&2
+}
+
+# packages_install_known ROWS: those of them that the system's package lists have; without the others goes what needs them.
+packages_install_known() {
+    local package proof known=''
+    while read -r package proof; do
+        [ -z "$package" ] || ! LC_ALL=C apt-cache policy "$package" 2>/dev/null | grep 'Candidate: [0-9]' >/dev/null || known+="$package $proof"$'\n'
+    done <<< "$1"
+    packages_install "$known"
 }
 
 # build_setup FOLDER OPTION...: configures a build folder of this source tree, once. It is made anew when it belongs to

@@ -67,6 +67,7 @@ def parse(words=None):
     args.dtypes = some_of(parser, "--dtypes", args.dtypes, DTYPES)
     args.peers = some_of(parser, "--peers", args.peers, PEERS)
     args.engine = other_engines(parser, args.engine)
+    args.out = args.out and os.path.join(os.environ.get("TERN_CALLED_FROM", ""), args.out)
     if args.runs is None:
         args.runs = 1 if args.only == [SAVINGS] else 5
     if SAVINGS in args.only and (args.only != [SAVINGS] or "bf16" not in args.dtypes or args.engine):

@@ -29,7 +29,7 @@ GOALS = [
 
 
 def machine(args):
-    facts = dict(re.findall(r"^([^:\n]+):\s+(.*)$", subprocess.run(["lscpu"], capture_output=True, text=True, check=True).stdout, re.M))
+    facts = dict(re.findall(r"^([^:\n]+):\s+(.*)$", subprocess.run(["lscpu"], capture_output=True, text=True, check=True, env={**os.environ, "LC_ALL": "C"}).stdout, re.M))
     devices = subprocess.run([f"{args.build}/tools/tern/tern", "devices"], capture_output=True, text=True, check=True).stdout
     level = re.search(r"^cpu .*kernels: (\S+)", devices, re.M)
     flags = facts.get("Flags", "").split()
@@ -202,12 +202,19 @@ def panels(result):
 def put_into_readme(readme, lines):
     with open(readme) as f:
         old = f.read()
-    if README_BEGIN not in old:
-        print(f"{readme} has no line {README_BEGIN}: the table was not put there")
-        return
     table = "\n".join([README_BEGIN, *lines, README_END])
-    with open(readme, "w") as f:
-        f.write(re.sub(re.escape(README_BEGIN) + ".*?" + re.escape(README_END), lambda _: table, old, flags=re.S))
+    new, places = re.subn(re.escape(README_BEGIN) + ".*?" + re.escape(README_END), lambda _: table, old, flags=re.S)
+    if not places:
+        print(f"{readme} has no lines {README_BEGIN} and {README_END}: the table was not put there")
+        return
+    write_whole(readme, new)
+
+
+def write_whole(path, text):
+    """All of it, or nothing."""
+    with open(path + ".new", "w") as f:
+        f.write(text)
+    os.replace(path + ".new", path)
 
 
 def write(result, folder, readme):
@@ -216,14 +223,10 @@ def write(result, folder, readme):
     name = file_name(result["machine"]) + ("-sdxl" if only == [XL] else f"-{SAVINGS}" if only == [SAVINGS] else "")
     path = os.path.join(folder, name)
     result["ratios"] = ratios(result)
-    with open(path + ".json", "w") as f:
-        json.dump(result, f, indent=1)
-        f.write("\n")
-    with open(path + ".svg", "w") as f:
-        f.write(chart.bars(result["machine"]["processor"], list(panels(result))))
+    write_whole(path + ".json", json.dumps(result, indent=1) + "\n")
+    write_whole(path + ".svg", chart.bars(result["machine"]["processor"], list(panels(result))))
     text = "\n".join(page(result, name)) + "\n"
-    with open(path + ".md", "w") as f:
-        f.write(text)
+    write_whole(path + ".md", text)
     print(text + f"written: {path}.md, .json, .svg")
     if readme:
         put_into_readme(readme, summary(result))
