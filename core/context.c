@@ -1,11 +1,11 @@
 /* Making and ending a context. */
 #include "core/context.h"
 
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "core/cores.h"
 #include "core/files.h"
 #include "core/line.h"
 #include "core/registry.h"
@@ -41,14 +41,6 @@ static void context_free(struct tern_context *ctx)
         free(ctx);
 }
 
-/* Those that the process may use: of a container's or a job's share a system counts all of its machine. */
-static int core_count(void)
-{
-    cpu_set_t set;
-    long n = sched_getaffinity(0, sizeof(set), &set) ? sysconf(_SC_NPROCESSORS_ONLN) : CPU_COUNT(&set);
-    return n < 1 ? 1 : (int)n;
-}
-
 /* Everything that can fail; the error is in the context then. */
 static enum tern_status context_open(struct tern_context *ctx)
 {
@@ -57,16 +49,16 @@ static enum tern_status context_open(struct tern_context *ctx)
         return tern_fail(ctx, TERN_E_INVALID, "threads: expected 0..%d, found %d", TERN_MOST_THREADS, ctx->params.threads);
     const char *cache_dir = ctx->params.cache_dir;
     if (cache_dir && cache_dir[0] && !(ctx->cache_dir = tern_path_fixed(ctx, cache_dir)))
-        return TERN_E_NO_MEMORY;
+        return tern_error_status(ctx);
     ctx->params.cache_dir = ctx->cache_dir;
     const struct tern_tune_params *tune = &ctx->params.tune;
     if ((int)tune->level < TERN_TUNE_OFF || tune->level > TERN_TUNE_FULL || !(tune->seconds >= 0))
         return tern_fail(ctx, TERN_E_INVALID, "tune: expected a level of 0..2 and seconds of 0 or more, found %d and %g", (int)tune->level,
                          tune->seconds);
     if (tune->cache && tune->cache[0] && !(ctx->tune_cache = tern_path_fixed(ctx, tune->cache)))
-        return TERN_E_NO_MEMORY;
+        return tern_error_status(ctx);
     ctx->params.tune.cache = ctx->tune_cache;
-    if (tern_threads_open(ctx, ctx->params.threads, core_count()))
+    if (tern_threads_open(ctx, ctx->params.threads, tern_core_count()))
         return tern_error_status(ctx);
     ctx->host = tern_device_open(ctx, "cpu");
     if (!ctx->host)

@@ -90,7 +90,10 @@ static char *add_auto(struct tern_context *ctx, char *text)
         snprintf(what + used, sizeof(what) - used, line[i].flops > 0 ? "%s%s (%.0f GFLOP/s)" : "%s%s", i ? ", then " : "", line[i].name,
                  line[i].flops * 1e-9);
     }
-    return n < 0 ? text : add_line(ctx, text, "auto", what);
+    if (n >= 0)
+        return add_line(ctx, text, "auto", what);
+    tern_free(ctx, text);
+    return NULL;
 }
 
 char *tern_devices_describe(struct tern_context *ctx)

@@ -5,7 +5,9 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -14,6 +16,7 @@
 #include <tern/ops.h>
 
 #include "core/context.h"
+#include "core/cores.h"
 #include "core/threads.h"
 #include "support.h"
 
@@ -106,8 +109,65 @@ static void threads_are_as_many_as_cores(void **state)
     assert_int_equal(tern_thread_count(ctx), 1);
     tern_context_destroy(&ctx);
     ctx = tern_context_create(NULL);
-    assert_int_equal(tern_thread_count(ctx), CPU_COUNT(&all) < 256 ? CPU_COUNT(&all) : 256);
+    const int share = tern_cores_of_share("/proc/self/cgroup", "/sys/fs/cgroup"), cores = CPU_COUNT(&all);
+    const int most = share && share < 256 ? share : 256;
+    assert_int_equal(tern_thread_count(ctx), cores < most ? cores : most);
     tern_context_destroy(&ctx);
+}
+
+static void write_text(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+/* What a container or a service gets of the cores' time, in both versions of control groups: the least on the way up counts. */
+static void shares_of_cores(void **state)
+{
+    static const struct {
+        const char *groups;
+        const char *files[4][2]; /* name, text */
+        int cores;
+    } rows[] = {
+        {"0::/\n", {{"cpu.max", "200000 100000\n"}}, 2},
+        {"0::/\n", {{"cpu.max", "max 100000\n"}}, 0},
+        {"0::/a/b\n", {{"a/b/cpu.max", "max 100000\n"}, {"a/cpu.max", "150000 100000\n"}}, 2},
+        {"0::/a/b\n", {{"a/b/cpu.max", "50000 100000\n"}, {"a/cpu.max", "900000 100000\n"}}, 1},
+        {"0::/not/there\n", {{"cpu.max", "300000 100000\n"}}, 3},
+        {"5:memory:/a\n4:cpu,cpuacct:/a\n0::/\n",
+         {{"cpu,cpuacct/a/cpu.cfs_quota_us", "250000\n"}, {"cpu,cpuacct/a/cpu.cfs_period_us", "100000\n"}},
+         3},
+        {"4:cpu:/\n", {{"cpu/cpu.cfs_quota_us", "-1\n"}, {"cpu/cpu.cfs_period_us", "100000\n"}}, 0},
+        {"4:cpuset:/a\n", {{"cpuset/a/cpu.cfs_quota_us", "100000\n"}, {"cpuset/a/cpu.cfs_period_us", "100000\n"}}, 0},
+        {"0::/\n", {{"cpu.max", "nonsense\n"}}, 0},
+        {"0::/\n", {{"cpu.max", ""}}, 0},
+        {"0::/\n", {{"cpu.max", "100000 0\n"}}, 0},
+        {"what is this\n:::\n0::relative\n", {{NULL}}, 0},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char folder[64] = "/tmp/tern-cores-XXXXXX", path[256], command[128];
+        assert_non_null(mkdtemp(folder));
+        for (int k = 0; k < 4 && rows[i].files[k][0]; k++) {
+            snprintf(path, sizeof(path), "%s/%s", folder, rows[i].files[k][0]);
+            for (char *slash = strchr(path + strlen(folder) + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+                *slash = 0;
+                mkdir(path, 0700);
+                *slash = '/';
+            }
+            write_text(path, rows[i].files[k][1]);
+        }
+        snprintf(path, sizeof(path), "%s/groups", folder);
+        write_text(path, rows[i].groups);
+        const int cores = tern_cores_of_share(path, folder);
+        if (cores != rows[i].cores)
+            fail_msg("row %zu: expected %d cores, found %d", i, rows[i].cores, cores);
+        snprintf(command, sizeof(command), "rm -r %s", folder);
+        assert_int_equal(system(command), 0);
+    }
+    assert_int_equal(tern_cores_of_share("/nonexistent", "/nonexistent"), 0);
+    assert_true(tern_core_count() >= 1);
 }
 
 /* With room for few stacks or for none: 0 when it is as expected. Whatever waits for a thread that is not there is ended. */
@@ -475,6 +535,7 @@ int main(void)
         cmocka_unit_test(what_began_is_waited_for),
         cmocka_unit_test(callers_take_turns),
         cmocka_unit_test(threads_are_as_many_as_cores),
+        cmocka_unit_test(shares_of_cores),
         cmocka_unit_test(workers_sleep_behind_a_run),
 #if defined(__linux__)
         cmocka_unit_test(workers_stay_as_free_as_they_were),

@@ -37,7 +37,8 @@ struct tern_allocator {
 struct tern_context_params {
     const char *device;    /* "cpu" (default), "cuda:0", "vulkan", "opencl:1", …; a list "cuda,opencl,cpu": the first that works;
                               "auto": the best by a short measurement, which the cache folder keeps */
-    int threads;           /* threads for CPU kernels; 0: one per core that the process may use, or as many as can be started */
+    int threads;           /* threads for CPU kernels; 0: one per core that the process may use, by its affinity and by what a container
+                              leaves of their time, 256 at most, or as many as can be started */
     size_t budget;         /* most bytes that may be allocated at once; 0: no limit */
     size_t device_budget;  /* of them, most bytes of a GPU's own memory: weights beyond lie in the host's; 0: as its driver has free */
     const char *cache_dir; /* NULL, "": $XDG_CACHE_HOME/tern or ~/.cache/tern; relative: from where the process is now */
@@ -95,8 +96,8 @@ TERN_API char *tern_context_devices_behind(struct tern_context *ctx);
  * f16 on a GPU whose matrix units are used, else f32. What `--dtype auto` takes. Thread safe. */
 TERN_API enum tern_dtype tern_context_fast_dtype(const struct tern_context *ctx);
 
-/* Devices: what was found and what is missing. One text block, a line each; free with tern_free_text. NULL while an error is recorded, and
- * without memory (recorded). */
+/* Devices: what was found and what is missing. One text block, a line each; free with tern_free_text. NULL while an error is recorded,
+ * without memory, and when `cancel` says so (recorded). */
 TERN_API char *tern_devices_describe(struct tern_context *ctx);
 TERN_API void tern_free_text(struct tern_context *ctx, char *text);
 
