@@ -74,7 +74,7 @@ enum tern_status tern_cache_prepare(struct tern_context *ctx, const char *path)
 {
     char *p = tern_strdup(ctx, path);
     if (!p)
-        return TERN_E_NO_MEMORY;
+        return tern_error_status(ctx);
     struct stat there;
     enum tern_status st = TERN_OK;
     for (char *slash = strchr(p + (*p == '/'), '/'); slash && !st; slash = strchr(slash + 1, '/')) {

@@ -140,8 +140,8 @@ static void *alloc(struct tern_context *ctx, size_t size, bool cleared)
     if (!p) {
         if (over_budget)
             tern_fail(ctx, TERN_E_BUDGET,
-                      "memory budget of %zu bytes reached: %zu in use, %zu more needed; a budget of at least %zu would help",
-                      ctx->params.budget, tern_memory_used(ctx), total, tern_memory_used(ctx) + total);
+                      "memory budget of %zu bytes reached: %zu in use, %zu more needed here; a larger budget would help",
+                      ctx->params.budget, tern_memory_used(ctx), total);
         else
             tern_fail(ctx, TERN_E_NO_MEMORY, "out of memory: %zu bytes more on top of %zu in use", total, tern_memory_used(ctx));
         return NULL;

@@ -76,7 +76,7 @@ enum tern_status tern_plan_steps(struct tern_plan *p, const struct tern_kernel *
         count += is_step(&g->nodes[i]);
     p->steps = tern_calloc(p->ctx, count + 1, sizeof(*p->steps));
     if (!p->steps)
-        return TERN_E_NO_MEMORY;
+        return tern_error_status(p->ctx);
     for (int i = 0; i < g->n_nodes; i++) {
         const struct tern_node *n = &g->nodes[i];
         p->facts.prepared += !n->dead && n->prepare;

@@ -91,7 +91,7 @@ enum tern_status tern_file_nodes(struct tern_file_in *in)
     struct tern_graph *g = in->graph;
     for (int i = 0; i < in->n_nodes; i++) {
         if (!tern_grow(in->ctx, (void **)&g->nodes, i, &g->node_capacity, sizeof(*g->nodes)))
-            return TERN_E_NO_MEMORY;
+            return tern_error_status(in->ctx);
         struct tern_node *n = &g->nodes[i];
         memset(n, 0, sizeof(*n));
         if (read_node(in, n) || (tern_node_has_kernel(n) && read_kernel(in, n, &in->kernels[i]))) {

@@ -70,7 +70,7 @@ static enum tern_status read_blocks(struct tern_file_in *in)
         in->blocks[i].offset = tern_file_number(in, 8);
     }
     if (!in->blocks)
-        return TERN_E_NO_MEMORY;
+        return tern_error_status(in->ctx);
     return in->cut || in->at != in->size ? tern_file_wrong(in, "%zu bytes behind the plan", in->size - in->at) : TERN_OK;
 }
 
@@ -114,10 +114,10 @@ static enum tern_status read_all(struct tern_file_in *in)
     if ((size_t)n_values > in->size || (size_t)in->n_nodes > in->size) /* each takes a byte and more */
         return tern_file_wrong(in, "more values or nodes than it has bytes for");
     if (!tern_graph_reserve(g, n_values, in->n_nodes))
-        return TERN_E_NO_MEMORY;
+        return tern_error_status(in->ctx);
     in->kernels = tern_calloc(in->ctx, (size_t)in->n_nodes + 1, sizeof(*in->kernels));
     if (!in->kernels)
-        return TERN_E_NO_MEMORY;
+        return tern_error_status(in->ctx);
     enum tern_status st = read_values(in, n_values);
     st = st ? st : tern_file_nodes(in);
     return st ? st : read_blocks(in);

@@ -216,7 +216,7 @@ static enum tern_status print(const struct tern_graph *g, const struct tern_plan
 {
     bool *used = tern_calloc(g->ctx, (size_t)g->n_values + 1, sizeof(*used));
     if (!used)
-        return TERN_E_NO_MEMORY;
+        return tern_error_status(g->ctx);
     json_t *o = json_object();
     int bad = json_object_set_new(o, "pass", pass ? tern_json_text(g->ctx, pass) : json_null()) | fill(o, g, p, used);
     tern_free(g->ctx, used);

@@ -45,6 +45,7 @@ struct tern_spill *tern_spill_create(struct tern_plan *p, bool ahead)
     if (!tern_failed(ctx) && (!s->folder || !tern_cache_prepare(ctx, s->folder)))
         return s;
     if (tern_error_status(ctx) == TERN_E_IO) { /* as good as none */
+        tern_message(ctx, TERN_LOG_INFO, "streamed weights are prepared anew at every run: %s", tern_error(ctx));
         tern_error_clear_own(ctx);
         tern_free(ctx, s->folder);
         s->folder = NULL;

@@ -34,7 +34,7 @@ static struct tern_dispatch *dispatch_get(struct tern_context *ctx)
     return ctx->dispatch;
 }
 
-enum tern_status tern_dispatch_prepare(struct tern_context *ctx) { return dispatch_get(ctx) ? TERN_OK : TERN_E_NO_MEMORY; }
+enum tern_status tern_dispatch_prepare(struct tern_context *ctx) { return dispatch_get(ctx) ? TERN_OK : tern_error_status(ctx); }
 
 const char *tern_dispatch_forced(const struct tern_context *ctx)
 {
@@ -47,7 +47,7 @@ enum tern_status tern_dispatch_force(struct tern_context *ctx, const char *kerne
 {
     struct tern_dispatch *s = dispatch_get(ctx);
     if (!s)
-        return TERN_E_NO_MEMORY;
+        return tern_error_status(ctx);
     if (kernel && strcmp(kernel, "reference") && !tern_kernel_find(ctx->device, kernel))
         return tern_fail(ctx, TERN_E_NOT_FOUND, "device %s has no kernel \"%s\"", ctx->device->name, kernel);
     memset(&s->cache, 0, sizeof(s->cache));
@@ -139,7 +139,7 @@ static enum tern_status launch(struct tern_context *ctx, struct tern_device *dev
             if (constant)
                 tern_tensor_advise(t, false);
         }
-        st = a.packed.buffer ? tern_error_status(ctx) : TERN_E_NO_MEMORY;
+        st = tern_error_status(ctx);
     }
     if (!st)
         st = device->queue->fns->launch(device->queue, k, &a);

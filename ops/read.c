@@ -40,7 +40,7 @@ enum tern_status tern_tensor_read(const tern_tensor *t, enum tern_dtype dtype, v
         return convert(t, tern_tensor_host(t), dtype, out);
     size_t bytes = (size_t)tern_meta_span(&t->meta) * element;
     void *copy = tern_alloc(ctx, bytes);
-    enum tern_status st = copy ? tern_buffer_read(t->buffer, t->offset, copy, bytes) : TERN_E_NO_MEMORY;
+    enum tern_status st = copy ? tern_buffer_read(t->buffer, t->offset, copy, bytes) : tern_error_status(ctx);
     if (!st)
         st = convert(t, copy, dtype, out);
     tern_free(ctx, copy);
@@ -82,7 +82,7 @@ enum tern_status tern_tensor_write(tern_tensor *t, enum tern_dtype dtype, const 
         return numel ? tern_buffer_write(t->buffer, t->offset, data, size) : TERN_OK;
     void *copy = tern_alloc(ctx, bytes);
     if (!copy)
-        return TERN_E_NO_MEMORY;
+        return tern_error_status(ctx);
     convert_back(t, dtype, data, copy);
     enum tern_status st = tern_buffer_write(t->buffer, t->offset, copy, bytes);
     tern_free(ctx, copy);

@@ -65,7 +65,7 @@ enum tern_status tern_tuning_set(struct tern_context *ctx, struct tern_tuning *t
         if (t->n == TERN_TUNE_MOST)
             return tern_fail(ctx, TERN_E_UNSUPPORTED, "tuning: a file holds at most %d results; begin a new one", TERN_TUNE_MOST);
         if (!tern_grow(ctx, (void **)&t->tuned, t->n, &t->capacity, sizeof(*t->tuned)))
-            return TERN_E_NO_MEMORY;
+            return tern_error_status(ctx);
         memmove(&t->tuned[at + 1], &t->tuned[at], (size_t)(t->n - at) * sizeof(*t->tuned));
         t->n++;
     }

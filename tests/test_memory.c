@@ -272,6 +272,15 @@ static void budgets_hold(void **state)
     tern_error_clear(ctx);
     tern_free(ctx, half);
     assert_int_equal(tern_memory_used(ctx), idle);
+    static float values[1 << 17];
+    const int64_t n = 1 << 17;
+    tern_tensor *t = tern_tensor_create(ctx, TERN_F16, 1, &n, NULL);
+    half = tern_alloc(ctx, (1 << 20) - tern_memory_used(ctx) - 4096);
+    assert_int_equal(tern_tensor_write(t, TERN_F32, values, sizeof(values)),
+                     TERN_E_BUDGET); /* by way of a copy: what is returned is what is recorded */
+    tern_error_clear(ctx);
+    tern_free(ctx, half);
+    tern_tensor_unref(&t);
     tern_context_destroy(&ctx);
 }
 

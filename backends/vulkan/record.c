@@ -45,7 +45,7 @@ static enum tern_status add_chunk(struct vulkan_device *d, struct vulkan_recorde
 {
     struct vulkan_chunk *c = tern_calloc(d->gpu.base.ctx, 1, sizeof(*c)), **last = &r->chunks;
     if (!c)
-        return TERN_E_NO_MEMORY;
+        return tern_error_status(d->gpu.base.ctx);
     uint64_t used = 0;
     c->params = tern_vulkan_piece_create(d, VULKAN_MEMORY_PARAMS, VULKAN_CHUNK_LAUNCHES * VULKAN_PARAMS_STRIDE, &used, NULL);
     /* the host writes them: nothing may still read what was there */
@@ -138,7 +138,7 @@ enum tern_status tern_vulkan_recorder_next(struct vulkan_device *d, struct vulka
     struct tern_context *ctx = d->gpu.base.ctx;
     VkCommandBuffer *ended = tern_realloc(ctx, r->ended, ((size_t)r->n_ended + 1) * sizeof(VkCommandBuffer));
     if (!ended)
-        return TERN_E_NO_MEMORY;
+        return tern_error_status(ctx);
     r->ended = ended;
     enum tern_status st = tern_vulkan_recorder_end(d, r);
     if (st)

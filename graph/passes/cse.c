@@ -26,7 +26,7 @@ static enum tern_status run(struct tern_graph *g, const struct tern_plan_params 
         capacity *= 2;
     int *table = tern_calloc(g->ctx, (size_t)capacity, sizeof(*table)); /* node + 1 */
     if (!table)
-        return TERN_E_NO_MEMORY;
+        return tern_error_status(g->ctx);
     for (int i = 0; i < g->n_nodes; i++) {
         struct tern_node *n = &g->nodes[i];
         if (n->dead || tern_graph_is_output(g, n->out))

@@ -24,7 +24,8 @@ TERN_API int tern_image_height(const struct tern_image *img);
 /* width x height x 3 bytes, row-major, borrowed. */
 TERN_API const uint8_t *tern_image_data(const struct tern_image *img);
 
-/* Text that goes with the picture: a key of 1 to 79 printable ASCII characters, a value in UTF-8 ("" takes it away). PNG holds
+/* Text that goes with the picture: a key of 1 to 79 printable ASCII characters, with single blanks between others alone, a value in
+ * UTF-8 of at most 8 MiB ("" takes it away); others are TERN_E_INVALID. PNG holds
  * all (tEXt, iTXt); JPEG and WebP hold the one with the key "parameters", AUTOMATIC1111's infotext (EXIF UserComment). JPEG has room for
  * about 32,700 characters there, then for 65,533 bytes in a comment; of a longer text the picture is saved without it, and a warning is
  * logged. */

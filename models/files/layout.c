@@ -23,7 +23,7 @@ enum tern_status tern_checkpoint_add(struct tern_checkpoint *cp, const char *nam
     struct tern_component *c = &cp->components[cp->count];
     *c = (struct tern_component){tern_strdup(cp->ctx, name), tern_strdup(cp->ctx, class_name), config, tern_strdup(cp->ctx, where)};
     cp->count++; /* its strings are released with the checkpoint, whichever are there */
-    return c->name && c->class_name && c->config && c->where ? TERN_OK : TERN_E_NO_MEMORY;
+    return c->name && c->class_name && c->config && c->where ? TERN_OK : tern_error_status(cp->ctx);
 }
 
 /* "a", "b/c" -> path/a/b/c when there is such a file or folder; else NULL. *st: no memory. */

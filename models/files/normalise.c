@@ -124,7 +124,7 @@ struct tern_weights *tern_weights_normalise(struct tern_context *ctx, const stru
     char name[NAME_SIZE], text[TERN_PRINTABLE];
     struct tern_weights *out = tern_weights_like(ctx, w);
     bool is_text = starts_with(component, "text_encoder");
-    enum tern_status st = out ? TERN_OK : TERN_E_NO_MEMORY;
+    enum tern_status st = out ? TERN_OK : tern_error_status(ctx);
     for (int64_t i = 0; !st && i < w->count; i++) {
         const char *old = w->entries[i].name;
         if (strlen(old) > NAME_SIZE - 32) {
@@ -149,7 +149,7 @@ struct tern_weights *tern_ldm_component(struct tern_context *ctx, const struct t
 {
     char name[TERN_LDM_NAME];
     struct tern_weights *out = tern_weights_like(ctx, w);
-    enum tern_status st = out ? TERN_OK : TERN_E_NO_MEMORY;
+    enum tern_status st = out ? TERN_OK : tern_error_status(ctx);
     for (int64_t i = 0; !st && i < w->count; i++) {
         const char *owner = "", *old = w->entries[i].name;
         bool known = tern_ldm_to_diffusers(sizes, old, &owner, name);

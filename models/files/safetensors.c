@@ -195,7 +195,7 @@ static enum tern_status read_header(struct reader *r, json_t *header)
     json_t *v;
     r->entries = tern_calloc(r->ctx, json_object_size(header), sizeof(*r->entries));
     if (!r->entries)
-        return TERN_E_NO_MEMORY;
+        return tern_error_status(r->ctx);
     json_object_foreach(header, key, v) {
         enum tern_status st = strcmp(key, "__metadata__") ? read_entry(r, key, v) : read_metadata(r, v);
         if (st)

@@ -203,7 +203,7 @@ enum tern_status tern_safetensors_writer_add_tensor(struct tern_safetensors_writ
     if (host && tern_meta_is_contiguous(&t->meta))
         return tern_safetensors_writer_add(out, host, size);
     void *copy = tern_alloc(t->ctx, size);
-    enum tern_status st = copy ? tern_tensor_read(t, t->meta.dtype, copy, size) : TERN_E_NO_MEMORY;
+    enum tern_status st = copy ? tern_tensor_read(t, t->meta.dtype, copy, size) : tern_error_status(t->ctx);
     if (!st)
         st = tern_safetensors_writer_add(out, copy, size);
     tern_free(t->ctx, copy);

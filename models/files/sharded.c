@@ -41,7 +41,7 @@ static enum tern_status read_map(struct index_reader *r, const json_t *root)
                          r->m->path);
     r->rows = tern_calloc(r->ctx, json_object_size(map), sizeof(*r->rows));
     if (!r->rows)
-        return TERN_E_NO_MEMORY;
+        return tern_error_status(r->ctx);
     json_object_foreach(map, key, v) {
         const char *file = json_string_value(v);
         if (!file || !*file || strchr(file, '/') || !strcmp(file, ".") || !strcmp(file, ".."))
@@ -83,7 +83,7 @@ static enum tern_status read_shard(struct index_reader *r, const struct row *row
     const char *slash = strrchr(r->m->path, '/');
     int folder = slash ? (int)(slash - r->m->path) + 1 : 0;
     char *path = tern_sprintf(r->ctx, "%.*s%s", folder, r->m->path, rows->shard);
-    enum tern_status st = path ? TERN_OK : TERN_E_NO_MEMORY;
+    enum tern_status st = path ? TERN_OK : tern_error_status(r->ctx);
     if (path && tern_path_kind(path) == TERN_PATH_MISSING)
         st = tern_fail(r->ctx, TERN_E_NOT_FOUND, "%s: the file %s that it names is missing", r->m->path,
                        tern_printable(rows->shard, strlen(rows->shard), text));

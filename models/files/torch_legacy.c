@@ -67,7 +67,7 @@ static enum tern_status list_storages(struct legacy *l, struct tern_torch_file *
         n++;
     f->storages = tern_calloc(l->ctx, n, sizeof(*f->storages));
     if (!f->storages)
-        return TERN_E_NO_MEMORY;
+        return tern_error_status(l->ctx);
     /* One storage is named anew at each tensor that uses it, mostly right after each other. */
     for (size_t i = 0; (s = tern_pickle_storage_at(l->object, i)); i++)
         f->storages[f->count++] = (struct tern_torch_storage){

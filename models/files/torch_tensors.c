@@ -111,13 +111,13 @@ static enum tern_status record(struct walk *k, const struct tern_pickle_tensor *
         size_t n = k->capacity ? 2 * k->capacity : 256;
         struct named *p = tern_realloc(k->ctx, k->found, n * sizeof(*p));
         if (!p)
-            return TERN_E_NO_MEMORY;
+            return tern_error_status(k->ctx);
         k->found = p;
         k->capacity = n;
     }
     char *name = tern_strdup(k->ctx, k->name);
     if (!name)
-        return TERN_E_NO_MEMORY;
+        return tern_error_status(k->ctx);
     k->found[k->count++] = (struct named){name, t};
     return TERN_OK;
 }
@@ -289,7 +289,7 @@ enum tern_status tern_torch_add(struct tern_torch_file *f, const struct tern_pic
         return tern_fail(ctx, TERN_E_FORMAT, "%s: expected a dict of tensors (a state dict), found another object", f->m->path);
     struct walk *k = tern_calloc(ctx, 1, sizeof(*k));
     if (!k)
-        return TERN_E_NO_MEMORY;
+        return tern_error_status(ctx);
     k->f = f;
     k->ctx = ctx;
     k->names_limit = names_limit(f->m->size);

@@ -168,7 +168,7 @@ static enum tern_status list_storages(struct archive *a, struct tern_torch_file 
     const size_t n = a->prefix_size + sizeof(folder) - 1;
     f->storages = tern_calloc(a->ctx, a->directory.count, sizeof(*f->storages));
     if (!f->storages)
-        return TERN_E_NO_MEMORY;
+        return tern_error_status(a->ctx);
     for (size_t i = 0; i < a->directory.count; i++) {
         const struct tern_zip_member *m = &a->directory.members[i];
         if (m->name_size > n && !memcmp(m->name, a->prefix, a->prefix_size) &&

@@ -71,7 +71,7 @@ static struct tern_weights *as_ldm(struct tern_context *ctx, const struct tern_w
     char name[sizeof(prefix) + TERN_LDM_NAME];
     const struct tern_ldm_sizes sizes = {.vae_levels = levels_of(w)};
     struct tern_weights *out = tern_weights_like(ctx, w);
-    enum tern_status st = out ? TERN_OK : TERN_E_NO_MEMORY;
+    enum tern_status st = out ? TERN_OK : tern_error_status(ctx);
     for (int64_t i = 0; !st && i < w->count; i++) {
         const char *old = w->entries[i].name;
         if (naming == PREFIXED && !begins(old, prefix))
@@ -141,7 +141,7 @@ static const char *class_of(const char *config)
 static enum tern_status open_folder(struct tern_checkpoint *cp)
 {
     char *path = tern_path_join(cp->ctx, cp->path, "config.json"), *config = NULL;
-    enum tern_status st = path ? TERN_OK : TERN_E_NO_MEMORY;
+    enum tern_status st = path ? TERN_OK : tern_error_status(cp->ctx);
     if (!st && tern_path_kind(path) != TERN_PATH_FILE)
         st = tern_fail(cp->ctx, TERN_E_NOT_FOUND,
                        "%s: not a VAE: expected a folder with config.json and diffusion_pytorch_model.safetensors, or one weight file",

@@ -67,7 +67,7 @@ static enum tern_status insert(struct tern_weights *w, int64_t i, const char *na
     if (!entries) {
         tern_free(w->ctx, copy);
         tern_tensor_unref(&t);
-        return TERN_E_NO_MEMORY;
+        return tern_error_status(w->ctx);
     }
     w->entries = entries;
     memmove(w->entries + i + 1, w->entries + i, (size_t)(w->count - i) * sizeof(*w->entries));
@@ -150,7 +150,7 @@ enum tern_status tern_weights_add_metadata(struct tern_weights *w, const char *k
     if (!pairs) {
         tern_free(w->ctx, k);
         tern_free(w->ctx, v);
-        return TERN_E_NO_MEMORY;
+        return tern_error_status(w->ctx);
     }
     w->metadata = pairs;
     w->metadata[2 * w->metadata_count] = k;

@@ -120,7 +120,7 @@ enum tern_status tern_zip_directory_read(struct tern_context *ctx, const uint8_t
                          (unsigned long long)d.count);
     out->members = tern_calloc(ctx, (size_t)d.count, sizeof(*out->members));
     if (!out->members)
-        return TERN_E_NO_MEMORY;
+        return tern_error_status(ctx);
     uint64_t at = 0;
     for (; out->count < d.count; out->count++) {
         struct tern_zip_member *m = out->members + out->count;

@@ -1,6 +1,7 @@
 /* EXIF, as much as pictures need: the orientation a camera noted, and UserComment, where AUTOMATIC1111 keeps the infotext
  * of JPEG and WebP. EXIF is a TIFF header, a directory of 12-byte entries, and a second directory that one of them points to. */
 #include <string.h>
+#include <tern/context.h>
 #include <utf8proc.h>
 
 #include "core/memory.h"
@@ -112,7 +113,7 @@ static enum tern_status keep_comment(struct tern_image *img, const char *path, c
     bool big_endian = text_is_big_endian(t, &d, &units);
     char *text = tern_alloc(img->ctx, units * 3 + 1);
     if (!text)
-        return TERN_E_NO_MEMORY;
+        return tern_error_status(img->ctx);
     size_t n = utf16_to_utf8(d, units, big_endian, (uint8_t *)text);
     enum tern_status status = n ? tern_image_keep_text(img, path, TERN_IMAGE_PARAMETERS, text, n) : TERN_OK;
     tern_free(img->ctx, text);
@@ -128,7 +129,7 @@ static enum tern_status turn(struct tern_image *img, unsigned orientation)
     int w = exchange ? img->height : img->width, h = exchange ? img->width : img->height;
     uint8_t *turned = tern_alloc(img->ctx, (size_t)w * (size_t)h * 3);
     if (!turned)
-        return TERN_E_NO_MEMORY;
+        return tern_error_status(img->ctx);
     uint8_t *dst = turned;
     for (int y = 0; y < h; y++)
         for (int x = 0; x < w; x++, dst += 3) {
@@ -153,7 +154,7 @@ enum tern_status tern_image_apply_exif(struct tern_image *img, const char *path,
     if (find(&t, u32(&t, 4), TAG_ORIENTATION, &orientation) && orientation.type == TYPE_SHORT) {
         unsigned value = u16(&t, orientation.at);
         if (value >= 2 && value <= 8 && turn(img, value))
-            return TERN_E_NO_MEMORY;
+            return tern_error_status(img->ctx);
     }
     return keep_comment(img, path, &t);
 }

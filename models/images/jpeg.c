@@ -99,7 +99,7 @@ static enum tern_status decode(struct reader *r, const struct tern_image_file *f
     bool cmyk = jpeg->jpeg_color_space == JCS_CMYK || jpeg->jpeg_color_space == JCS_YCCK;
     jpeg->out_color_space = cmyk ? JCS_CMYK : JCS_RGB;
     if (cmyk && !(r->row = tern_alloc(file->ctx, (size_t)r->img->width * 4)))
-        return TERN_E_NO_MEMORY;
+        return tern_error_status(file->ctx);
     jpeg_start_decompress(jpeg);
     while (jpeg->output_scanline < jpeg->output_height) {
         uint8_t *line = r->img->rgb + (size_t)jpeg->output_scanline * (size_t)r->img->width * 3;
@@ -174,7 +174,7 @@ static enum tern_status set_segment(struct writer *w, struct tern_context *ctx, 
 {
     w->segment = tern_alloc(ctx, head + size);
     if (!w->segment)
-        return TERN_E_NO_MEMORY;
+        return tern_error_status(ctx);
     memcpy(w->segment, "Exif\0", head);
     memcpy(w->segment + head, bytes, size);
     w->segment_size = head + size;
@@ -192,7 +192,7 @@ static enum tern_status make_segment(struct writer *w, const struct tern_image *
     size_t size = 0, length = strlen(text);
     uint8_t *block = tern_exif_make(img->ctx, text, &size);
     if (!block)
-        return TERN_E_NO_MEMORY;
+        return tern_error_status(img->ctx);
     enum tern_status status = TERN_OK;
     if (size <= SEGMENT - 6)
         status = set_segment(w, img->ctx, JPEG_APP0 + 1, 6, block, size);
@@ -229,7 +229,7 @@ enum tern_status tern_jpeg_write(const struct tern_image *img, FILE *out, const 
 {
     struct writer *w = tern_calloc(img->ctx, 1, sizeof(*w));
     if (!w)
-        return TERN_E_NO_MEMORY;
+        return tern_error_status(img->ctx);
     enum tern_status status = make_segment(w, img, path);
     if (!status)
         status = run_encoder(w, img, out, path);

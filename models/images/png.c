@@ -28,7 +28,7 @@ static enum tern_status keep_latin1(struct tern_image *img, const char *path, co
 {
     char *utf8 = tern_alloc(img->ctx, 2 * size + 1);
     if (!utf8)
-        return TERN_E_NO_MEMORY;
+        return tern_error_status(img->ctx);
     size_t n = 0;
     for (size_t i = 0; i < size; i++)
         n += (size_t)utf8proc_encode_char((unsigned char)text[i], (utf8proc_uint8_t *)utf8 + n);
@@ -44,7 +44,7 @@ static enum tern_status read_texts(struct tern_image *img, const char *path, spn
         return TERN_OK; /* SPNG_ECHUNKAVAIL: there are none */
     struct spng_text *texts = tern_calloc(img->ctx, count, sizeof(*texts));
     if (!texts)
-        return TERN_E_NO_MEMORY;
+        return tern_error_status(img->ctx);
     enum tern_status status = TERN_OK;
     if (!spng_get_text(png, texts, &count))
         for (uint32_t i = 0; i < count && !status; i++) {
@@ -68,7 +68,7 @@ static enum tern_status read_pixels(struct tern_image *img, const struct tern_im
         return tern_fail(file->ctx, TERN_E_INTERNAL, "%s: libspng asks for %zu bytes for %zu pixels", file->path, size, pixels);
     uint8_t *rgba = tern_alloc(file->ctx, size);
     if (!rgba)
-        return TERN_E_NO_MEMORY;
+        return tern_error_status(file->ctx);
     errno = 0;
     code = spng_decode_image(png, rgba, size, SPNG_FMT_RGBA8, SPNG_DECODE_TRNS);
     if (!code)

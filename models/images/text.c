@@ -64,7 +64,7 @@ static enum tern_status put(struct tern_image *img, const char *key, const char 
     }
     char *copy = tern_strndup(img->ctx, value, size);
     if (!copy)
-        return TERN_E_NO_MEMORY;
+        return tern_error_status(img->ctx);
     struct tern_image_text **at = find(img, key);
     if (*at) {
         tern_free(img->ctx, (*at)->value);
@@ -76,7 +76,7 @@ static enum tern_status put(struct tern_image *img, const char *key, const char 
     if (!name) {
         tern_free(img->ctx, text);
         tern_free(img->ctx, copy);
-        return TERN_E_NO_MEMORY;
+        return tern_error_status(img->ctx);
     }
     *text = (struct tern_image_text){.key = name, .value = copy};
     *at = text;

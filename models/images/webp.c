@@ -1,6 +1,7 @@
 /* WebP through libwebp; the infotext travels in an EXIF chunk, which libwebpmux puts around the picture. */
 #include <errno.h>
 #include <string.h>
+#include <tern/context.h>
 #include <webp/decode.h>
 #include <webp/encode.h>
 #include <webp/mux.h>
@@ -40,7 +41,7 @@ static enum tern_status read_pixels(struct tern_image *img, const struct tern_im
         return WebPDecodeRGBInto(file->data, file->size, img->rgb, pixels * 3, img->width * 3) ? TERN_OK : damaged(file);
     uint8_t *rgba = tern_alloc(file->ctx, pixels * 4);
     if (!rgba)
-        return TERN_E_NO_MEMORY;
+        return tern_error_status(file->ctx);
     errno = 0;
     enum tern_status status = WebPDecodeRGBAInto(file->data, file->size, rgba, pixels * 4, img->width * 4) ? TERN_OK : damaged(file);
     if (!status)
@@ -73,7 +74,7 @@ static enum tern_status add_exif(const struct tern_image *img, const char *path,
     WebPData exif = {NULL, 0}, all = {NULL, 0};
     uint8_t *block = tern_exif_make(img->ctx, text, &exif.size);
     if (!block)
-        return TERN_E_NO_MEMORY;
+        return tern_error_status(img->ctx);
     exif.bytes = block;
     WebPMux *mux = WebPMuxNew();
     bool ok = mux && WebPMuxSetImage(mux, coded, 0) == WEBP_MUX_OK && WebPMuxSetChunk(mux, "EXIF", &exif, 0) == WEBP_MUX_OK &&

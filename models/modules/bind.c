@@ -17,7 +17,7 @@ enum tern_status tern_bind_begin(struct tern_bind *b, struct tern_context *ctx, 
     if (b->bound)
         return TERN_OK;
     tern_free(ctx, b->used);
-    return TERN_E_NO_MEMORY;
+    return tern_error_status(ctx);
 }
 
 void tern_bind_begin_visit(struct tern_bind *b, struct tern_context *ctx, const char *component,

@@ -92,7 +92,7 @@ enum tern_status tern_unet_set_time(const struct tern_unet *m, const double *tim
 {
     float *e = time_values(m, timesteps, n_timesteps, guidance);
     const size_t count = (size_t)(n_timesteps * tern_unet_time_width(&m->config));
-    enum tern_status st = e ? tern_tensor_write(time, TERN_F32, e, count * sizeof(*e)) : TERN_E_NO_MEMORY;
+    enum tern_status st = e ? tern_tensor_write(time, TERN_F32, e, count * sizeof(*e)) : tern_error_status(m->ctx);
     tern_free(m->ctx, e);
     return st;
 }

@@ -180,7 +180,7 @@ static enum tern_status read_trained_betas(struct tern_scheduler *s, const json_
                          where, expected, n);
     s->trained_betas = tern_calloc(s->ctx, n, sizeof(float));
     if (!s->trained_betas)
-        return TERN_E_NO_MEMORY;
+        return tern_error_status(s->ctx);
     for (size_t i = 0; i < n; i++) {
         const json_t *v = json_array_get(list, i);
         if (!json_is_number(v))

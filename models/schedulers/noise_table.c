@@ -72,7 +72,7 @@ enum tern_status tern_scheduler_make_table(struct tern_scheduler *s)
     float *a = s->alphas_cumprod = tern_calloc(s->ctx, (size_t)n, sizeof(float));
     s->train_sigmas = tern_calloc(s->ctx, (size_t)n, sizeof(float));
     if (!a || !s->train_sigmas)
-        return TERN_E_NO_MEMORY;
+        return tern_error_status(s->ctx);
 
     for (int64_t i = 0; i < n; i++) {
         float beta = beta_at(s, i);

@@ -331,7 +331,7 @@ static enum tern_status make_rows(struct tern_scheduler *s, int64_t n)
         return tern_fail(s->ctx, TERN_E_INVALID, "scheduler: a sample of %lld values", (long long)n);
     s->row_memory = tern_calloc(s->ctx, size, sizeof(float));
     if (!s->row_memory)
-        return TERN_E_NO_MEMORY;
+        return tern_error_status(s->ctx);
     for (int k = 0; k < s->fns->rows; k++)
         s->rows[k] = s->row_memory + (size_t)k * (size_t)n;
     s->n = n;
