@@ -185,7 +185,7 @@ static char *unfinished_name(const char *path, int number)
     return name;
 }
 
-/* What `fill` writes goes into `name`, which becomes `target` and keeps its mode; target NULL: it is there, and stays. 0 or errno. */
+/* Opens `name`: a new file, of the mode of the target where that is there, or, target NULL, what is there. 0 or errno. */
 static int write_to(const char *name, const char *target, void (*fill)(FILE *file, const void *user), const void *user)
 {
     struct stat st;
@@ -205,25 +205,63 @@ static int write_to(const char *name, const char *target, void (*fill)(FILE *fil
         bad = true;
         reason = errno;
     }
-    if (!bad && target && rename(name, target)) {
-        bad = true;
-        reason = errno;
-    }
     if (bad && target && fd >= 0)
         unlink(name);
     return bad ? reason : 0;
 }
 
-/* What a killed process has left may have the name: in a container the next one often has its number. */
-static int write_beside(const char *target, void (*fill)(FILE *file, const void *user), const void *user)
+/* 0 or errno. */
+static int copy_into(const char *target, const char *name)
+{
+    char buffer[1 << 14];
+    FILE *from = fopen(name, "rb");
+    const int fd = from ? open(target, O_WRONLY | O_TRUNC | O_CLOEXEC) : -1;
+    FILE *to = fd >= 0 ? fdopen(fd, "wb") : NULL;
+    bool bad = !to;
+    for (size_t n; !bad && (n = fread(buffer, 1, sizeof(buffer), from)) > 0;)
+        bad = fwrite(buffer, 1, n, to) != n;
+    bad = bad || ferror(from) || fflush(to);
+    int reason = errno;
+    if (to ? fclose(to) && !bad : fd >= 0 && close(fd)) {
+        bad = true;
+        reason = errno;
+    }
+    if (from)
+        fclose(from);
+    return bad ? reason : 0;
+}
+
+/* What is complete takes the target's place. Where no file may, it is copied; where that fails, too, it stays (*kept). 0 or errno. */
+static int take_place(const char *name, const char *target, bool *kept)
+{
+    if (!rename(name, target))
+        return 0;
+    int reason = errno;
+    *kept = reason == EBUSY || reason == EPERM || reason == EACCES;
+    if (*kept && !(reason = copy_into(target, name)))
+        *kept = false;
+    if (!*kept)
+        unlink(name);
+    return reason;
+}
+
+/* As the library writes. What a killed process has left may have the name: in a container the next one often has its number. *complete:
+ * where all of it lies if it could not get there; free it. 0 or errno. */
+static int write_beside(const char *target, void (*fill)(FILE *file, const void *user), const void *user, char **complete)
 {
     int reason = EEXIST;
+    bool kept = false;
     for (int i = 0; reason == EEXIST && i < 100; i++) {
         char *name = unfinished_name(target, i);
         reason = name ? write_to(name, target, fill, user) : ENOMEM;
-        free(name);
+        if (!reason)
+            reason = take_place(name, target, &kept);
+        if (kept)
+            *complete = name;
+        else
+            free(name);
     }
-    if (reason == EBUSY || reason == EPERM || reason == EACCES) /* no file may take its place, as in the library */
+    if (!kept && (reason == EPERM || reason == EACCES) && !access(target, W_OK)) /* no new file in this folder */
         reason = write_to(target, NULL, fill, user);
     return reason;
 }
@@ -231,13 +269,17 @@ static int write_beside(const char *target, void (*fill)(FILE *file, const void 
 int output_write(const char *path, void (*fill)(FILE *file, const void *user), const void *user)
 {
     bool straight;
-    char *target;
+    char *target, *complete = NULL;
     int code = find_target(path, &straight, &target), reason = 0;
     if (code == GO_ON) {
         interrupt_hold(true);
-        reason = straight ? write_to(path, NULL, fill, user) : write_beside(target, fill, user);
+        reason = straight ? write_to(path, NULL, fill, user) : write_beside(target, fill, user, &complete);
         interrupt_hold(false);
     }
     free(target);
-    return reason ? failed("%s: could not be written: %s", path, strerror(reason)) : code;
+    if (reason)
+        code = failed("%s: could not be written: %s%s%s", path, strerror(reason), complete ? "; it is complete in " : "",
+                      complete ? complete : "");
+    free(complete);
+    return code;
 }
