@@ -33,7 +33,7 @@ static int paint(const char *model, size_t budget, int steps, struct result *r)
     if (image)
         memcpy(r->rgb, tern_image_data(image), BYTES);
     else
-        fprintf(stderr, "%s\n", tern_error(ctx));
+        fprintf(stderr, "%s\n", ctx ? tern_error(ctx) : tern_create_error());
     r->peak = tern_memory_peak(ctx);
     r->seconds = now() - start;
     int failed = !image;
@@ -73,10 +73,12 @@ int main(int argc, char **argv)
     if (!measure(argv[1], 0, steps, &r[0]))
         return 1;
     size_t most = measure(argv[1], budget, steps, &r[1]);
+    if (!most)
+        return 1;
     for (int i = 0; i < BYTES; i++) {
         int off = abs(r[0].rgb[i] - r[1].rgb[i]);
         worst = off > worst ? off : worst;
     }
     printf("\nThe pictures differ by at most %d of 255.\n", worst);
-    return !most || most > budget || worst > 1;
+    return most > budget || worst > 1;
 }

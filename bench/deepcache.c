@@ -130,6 +130,8 @@ int main(int argc, char **argv)
     }
     struct tern_context *ctx = tern_context_create(NULL);
     bool ok = ctx != NULL;
+    if (!ok)
+        fprintf(stderr, "%s\n", tern_create_error());
     for (int r = 0; ok && r < rounds; r++)
         for (int i = 0; ok && i < WAYS; i++)
             ok = paint(ctx, argv[1], dtype, steps, &ways[i], &all[i * rounds + r]);

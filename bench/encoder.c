@@ -48,7 +48,7 @@ static int encode(const char *model, const char *component, size_t budget, enum 
     r->seconds = now() - start;
     r->peak = tern_memory_peak(ctx);
     if (!ok)
-        fprintf(stderr, "%s\n", tern_error(ctx));
+        fprintf(stderr, "%s\n", ctx ? tern_error(ctx) : tern_create_error());
     tern_weights_unref(&out);
     tern_weights_unref(&in);
     tern_pipeline_destroy(&p);

@@ -57,7 +57,7 @@ int main(int argc, char **argv)
     struct tern_context *ctx = tern_context_create(NULL);
     struct tern_image *sheet = ctx ? join(ctx, (size_t)columns, argv + 3, (size_t)argc - 3) : NULL;
     bool ok = sheet && tern_image_save(sheet, argv[2]) == TERN_OK;
-    if (!ok)
+    if (!ok && !(ctx && !tern_error(ctx)[0])) /* else it was told */
         fprintf(stderr, "join_pictures: %s\n", ctx ? tern_error(ctx) : tern_create_error());
     tern_image_destroy(&sheet);
     tern_context_destroy(&ctx);
