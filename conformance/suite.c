@@ -59,7 +59,7 @@ static struct tern_context *open_like(struct tern_conformance *c, const char *de
     p.allocator = tern_guard_allocator(&c->guard);
     struct tern_context *ctx = tern_context_create(&p);
     if (!ctx)
-        tern_fail(c->ctx, TERN_E_DEVICE, "%s", tern_create_error());
+        tern_fail(c->ctx, tern_create_status(), "%s", tern_create_error());
     return ctx;
 }
 

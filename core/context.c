@@ -13,8 +13,17 @@
 #include "core/threads.h"
 
 static _Thread_local const char *create_error = "";
+static _Thread_local enum tern_status create_status;
 
 const char *tern_create_error(void) { return create_error; }
+enum tern_status tern_create_status(void) { return create_status; }
+
+static struct tern_context *refuse(enum tern_status status, const char *message)
+{
+    create_status = status;
+    create_error = message;
+    return NULL;
+}
 
 static void context_free(struct tern_context *ctx)
 {
@@ -73,16 +82,12 @@ struct tern_context *tern_context_create(const struct tern_context_params *param
     static _Thread_local char message[TERN_ERROR_SIZE];
     static const struct tern_context_params defaults;
     const struct tern_allocator *a = params ? &params->allocator : &defaults.allocator;
-    create_error = "";
-    if (!!a->alloc != !!a->free) {
-        create_error = "allocator: alloc and free must both be given, or neither";
-        return NULL;
-    }
+    refuse(TERN_OK, "");
+    if (!!a->alloc != !!a->free)
+        return refuse(TERN_E_INVALID, "allocator: alloc and free must both be given, or neither");
     struct tern_context *ctx = a->alloc ? a->alloc(sizeof(*ctx), 64, a->user) : malloc(sizeof(*ctx));
-    if (!ctx) {
-        create_error = "out of memory";
-        return NULL;
-    }
+    if (!ctx)
+        return refuse(TERN_E_NO_MEMORY, "out of memory");
     memset(ctx, 0, sizeof(*ctx));
     ctx->refs = 1;
     ctx->params = params ? *params : defaults;
@@ -90,7 +95,7 @@ struct tern_context *tern_context_create(const struct tern_context_params *param
     tern_pages_init(&ctx->pages);
     if (context_open(ctx)) {
         memcpy(message, ctx->error, sizeof(message));
-        create_error = message;
+        refuse(tern_error_status(ctx), message);
         context_free(ctx);
         return NULL;
     }

@@ -79,5 +79,7 @@ void tern_scopes_return(struct tern_context *ctx, const struct tern_scope_stack 
  * error of `who`, which is returned, and end. */
 int tern_scopes_guard(struct tern_context *ctx);
 enum tern_status tern_scopes_unguard(struct tern_context *ctx, int floor, const char *who);
+/* Of this thread's last tern_context_create, beside tern_create_error. */
+enum tern_status tern_create_status(void);
 
 #endif

@@ -38,6 +38,9 @@ struct tern_node {
     struct tern_op_desc desc;
 };
 
+/* Not a view or a join. By reference what is too wide for kernels is, too, until passes have cut it. */
+static inline bool tern_node_computes(const struct tern_node *n) { return n->kind == TERN_CALL_LAUNCH || n->kind == TERN_CALL_REFERENCE; }
+
 struct tern_graph {
     struct tern_context *ctx;
     struct tern_device *device; /* that it was recorded for */

@@ -56,10 +56,22 @@ double tern_desc_bytes(const struct tern_op_desc *d)
 
 int64_t tern_desc_rows(const struct tern_op_desc *d)
 {
-    const bool attends = d->op == TERN_OP_sdpa, pictures = d->op == TERN_OP_conv2d || d->op == TERN_OP_weight_only_conv2d ||
-                                                           d->op == TERN_OP_quantized_conv2d || d->op == TERN_OP_conv_transpose2d;
-    const int channels = pictures ? 1 : d->out.ndim - 1;
-    return attends || channels < 0 || !tern_desc_flops(d) ? 0 : tern_meta_numel(&d->out) / d->out.shape[channels];
+    const int64_t numel = tern_meta_numel(&d->out);
+    switch (d->op) {
+    case TERN_OP_conv2d:
+    case TERN_OP_weight_only_conv2d:
+    case TERN_OP_quantized_conv2d:
+    case TERN_OP_conv_transpose2d:
+        return numel ? numel / d->out.shape[1] : 0;
+    case TERN_OP_matmul: /* matrices of a batch are counted apart, unless one serves all */
+        return d->in[1].ndim > 2             ? d->in[0].shape[d->in[0].ndim > 1 ? d->in[0].ndim - 2 : 0]
+               : numel && d->in[1].ndim == 2 ? numel / d->in[1].shape[1]
+                                             : numel;
+    case TERN_OP_sdpa:
+        return 0;
+    default:
+        return numel && tern_desc_flops(d) > 0 ? numel / d->out.shape[d->out.ndim - 1] : 0;
+    }
 }
 
 bool tern_desc_is_made_whole(const struct tern_op_desc *d, const struct tern_device_caps *caps)

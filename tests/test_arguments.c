@@ -90,6 +90,127 @@ static void random_graphs_agree(void **state)
     tern_context_destroy(&ctx);
 }
 
+/* ---- nets of a few ops */
+
+enum net { CONVS, DOWN, LAYERS, CASTS, NETS };
+
+struct made {
+    enum net net;
+    int layers;
+    tern_tensor *filter, *matrix, *back;
+};
+
+static enum tern_status make(void *user, tern_tensor *const *in, tern_tensor **out)
+{
+    const struct made *m = user;
+    tern_tensor *x = m->net == LAYERS ? in[0] : tern_contiguous(in[0], TERN_CHANNELS_LAST);
+    for (int i = 0; i < m->layers; i++)
+        switch (m->net) {
+        case CONVS:
+            x = tern_conv2d(x, m->filter, NULL, .padding = 1);
+            break;
+        case DOWN: /* the end of a level of an encoder */
+            x = tern_conv2d(tern_silu(x), m->filter, NULL, .padding = 1);
+            x = tern_conv2d(tern_pad(x, 4, (const int64_t[]){0, 1, 0, 1}, 0), m->filter, NULL, .stride = 2);
+            break;
+        case LAYERS: /* feed-forward */
+            x = tern_add(x, tern_linear(tern_gelu(tern_linear(x, m->matrix, NULL), TERN_GELU_NONE), m->back, NULL));
+            break;
+        default:
+            x = tern_cast(tern_cast(tern_conv2d(x, m->filter, NULL, .padding = 1), TERN_BF16), TERN_F32);
+        }
+    out[0] = m->net == LAYERS ? x : tern_contiguous(x, TERN_CONTIGUOUS);
+    return tern_error_status(tern_tensor_context(x));
+}
+
+/* Kernels take so many hundredths of the largest tensor; most: times the arithmetic of the whole. */
+static void check_net(enum net net, int layers, int64_t batch, int64_t high, int hundredths, double most)
+{
+    struct tern_context *ctx = support_context();
+    tern_scope_begin(ctx);
+    struct made m = {.net = net,
+                     .layers = layers,
+                     .filter = support_noise(ctx, 1, 4, (const int64_t[]){8, 8, 3, 3}, 0.1, TERN_F32),
+                     .matrix = support_noise(ctx, 2, 2, (const int64_t[]){64, 8}, 0.2, TERN_F32),
+                     .back = support_noise(ctx, 3, 2, (const int64_t[]){8, 64}, 0.1, TERN_F32)};
+    const struct tern_graph_input of_layers = {"x", TERN_F32, 3, {batch, high, 8}}, picture = {"x", TERN_F32, 4, {batch, 8, high, 12}};
+    const struct tern_graph_input *input = net == LAYERS ? &of_layers : &picture;
+    tern_tensor *x = support_noise(ctx, 4, input->ndim, input->shape, 1, TERN_F32), *expected = NULL, *out = NULL;
+    make(&m, &x, &expected);
+    struct tern_graph *g = tern_graph_trace(ctx, make, &m, NULL, input, 1, 1);
+    const size_t limit = steps_of(g, 0).largest * (size_t)hundredths / 100;
+    double work = 0, now = 0;
+    for (int i = 0; i < g->n_nodes; i++)
+        work += tern_desc_flops(&g->nodes[i].desc);
+    ctx->device->caps.max_argument = limit;
+    struct tern_plan *plan = tern_plan_compile(g, &(struct tern_plan_params){.without = "algorithm"});
+    ctx->device->caps.max_argument = 0;
+    struct tern_binding *b = tern_plan_bind(plan, NULL);
+    if (tern_plan_run(b, &x, &out))
+        fail_msg("%s", tern_error(ctx));
+    const struct tern_graph *made = tern_plan_graph(plan);
+    for (int i = 0; i < made->n_nodes; i++)
+        now += made->nodes[i].dead ? 0 : tern_desc_flops(&made->nodes[i].desc);
+    int wider = 0; /* what comes in and goes out in rows of each channel is the caller's */
+    for (int i = 0; i < made->n_nodes; i++)
+        wider += !made->nodes[i].dead && tern_node_computes(&made->nodes[i]) && made->nodes[i].desc.op != TERN_OP_contiguous &&
+                 tern_meta_bytes(&made->nodes[i].desc.out) > limit;
+    print_message("net %d of %d, batch %d, %d rows, %d %%: %d of %d steps too large, %.2f of the work, NMSE %.1e\n", (int)net, layers,
+                  (int)batch, (int)high, hundredths, wider, steps_of(made, limit).all, now / work, support_tensor_nmse(out, expected));
+    assert_true(wider == 0 && now <= most * work && support_tensor_nmse(out, expected) <= NEAR);
+    tern_scope_end(ctx, NULL);
+    tern_binding_unref(&b);
+    tern_plan_unref(&plan);
+    tern_graph_destroy(&g);
+    tern_context_destroy(&ctx);
+}
+
+static void nets_fit(void **state)
+{
+    check_net(CONVS, 3, 1, 256, 40, 1.1);
+    check_net(CONVS, 3, 4, 24, 40, 1.01); /* one picture and a half */
+    check_net(CONVS, 3, 5, 24, 28, 1.01);
+    check_net(CONVS, 3, 16, 24, 10, 1.01); /* more than a cat joins */
+    check_net(CONVS, 100, 1, 512, 20, 1.5);
+    check_net(DOWN, 3, 1, 320, 45, 1.3);
+    check_net(LAYERS, 2, 1, 999, 90, 1.01);
+    check_net(LAYERS, 2, 1, 999, 11, 1.01);
+    check_net(LAYERS, 2, 3, 100, 7, 1.01);
+    check_net(CASTS, 3, 1, 256, 40, 1.2);
+}
+
+/* A layer without outputs beside another of the same input. */
+static enum tern_status trace_weights(void *user, tern_tensor *const *in, tern_tensor **out)
+{
+    out[0] = tern_linear(in[0], tern_weights_get(user, "none"), NULL);
+    out[1] = tern_linear(in[0], tern_weights_get(user, "some"), NULL);
+    return out[1] ? TERN_OK : TERN_E_INVALID;
+}
+
+static void layers_without_outputs_are_merged(void **state)
+{
+    struct tern_context *ctx = support_context();
+    const struct tern_graph_input in[] = {{"x", TERN_F32, 2, {4, 8}}};
+    struct tern_weights *w = tern_weights_create(ctx);
+    tern_tensor *none = tern_tensor_create(ctx, TERN_F32, 2, (const int64_t[]){0, 8}, NULL),
+                *some = tern_tensor_create(ctx, TERN_F32, 2, (const int64_t[]){3, 8}, NULL);
+    assert_true(!tern_weights_add(w, "none", none) && !tern_weights_add(w, "some", some));
+    ctx->device->caps.merges = true;
+    ctx->device->caps.max_argument = 1 << 20;
+    struct tern_graph *g = tern_graph_trace(ctx, trace_weights, w, w, in, 1, 2);
+    struct tern_plan *plan = tern_plan_compile(g, NULL);
+    if (!plan)
+        fail_msg("%s", tern_error(ctx));
+    tern_plan_unref(&plan);
+    tern_graph_destroy(&g);
+    tern_tensor_unref(&none);
+    tern_tensor_unref(&some);
+    tern_weights_unref(&w);
+    tern_context_destroy(&ctx);
+}
+
+/* ---- components of the demo model */
+
 /* parts: of the largest tensor, what is left for kernels. A picture that comes in has rows of each colour for itself: the encoder's is
  * taken whole. */
 static const struct part_of {
@@ -197,7 +318,8 @@ static void indices_suffice(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest on_cpu[] = {cmocka_unit_test(random_graphs_agree), cmocka_unit_test(components_fit)};
+    const struct CMUnitTest on_cpu[] = {cmocka_unit_test(random_graphs_agree), cmocka_unit_test(nets_fit),
+                                        cmocka_unit_test(layers_without_outputs_are_merged), cmocka_unit_test(components_fit)};
     const struct CMUnitTest bound[] = {cmocka_unit_test(kernels_of_a_device_take_parts)}, counted[] = {cmocka_unit_test(indices_suffice)};
     device = argc > 1 ? argv[1] : "cpu";
     return !strcmp(device, "vulkan") ? cmocka_run_group_tests(bound, NULL, NULL)

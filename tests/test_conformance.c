@@ -344,6 +344,8 @@ static bool cancelled(void *user) { return *(bool *)user; }
 
 static void wrong_use_and_cancel(void **state)
 {
+    assert_null(tern_conformance_create(*state, &(struct tern_conformance_params){.device = "nope"}));
+    support_error(*state, TERN_E_NOT_FOUND, "device \"nope\" is not known");
     struct data d = data_open();
     bool stop = false;
     struct tern_conformance_outcome o;

@@ -210,6 +210,28 @@ static void faults_are_statuses(void **state)
     assert_true(gpu_allocations_fail("opencl", cache_dir, NULL) > 8);
 }
 
+/* What lies far behind the start of a buffer is bound as a part of it: operands, a result in its place of a whole, and both at once. */
+static void parts_of_buffers_are_bound(void **state)
+{
+    enum { ROWS = 512, COLS = 300 };
+    static float v[ROWS * COLS], found[ROWS * COLS];
+    struct tern_context *ctx = open_or_skip();
+    struct tern_gpu *gpu = (struct tern_gpu *)ctx->device;
+    gpu->binding_from = 4096;
+    assert_true(tern_gpu_bound(gpu, 4000) == 0 && tern_gpu_bound(gpu, 10000) > 8000);
+    for (int i = 0; i < ROWS * COLS; i++)
+        v[i] = (float)(i % 65521);
+    tern_scope_begin(ctx);
+    tern_tensor *x = tern_tensor_create(ctx, TERN_F32, 2, (const int64_t[]){ROWS, COLS}, v), *parts[4];
+    for (int i = 0; i < 4; i++)
+        parts[i] = tern_add(tern_neg(tern_slice(x, 0, i * ROWS / 4, (i + 1) * ROWS / 4, 1)), tern_slice(x, 0, 300, 300 + ROWS / 4, 1));
+    assert_int_equal(tern_tensor_read(tern_cat(parts, 4, 0), TERN_F32, found, sizeof(found)), TERN_OK);
+    for (int i = 0; i < ROWS * COLS; i++)
+        assert_true(found[i] == v[300 * COLS + i % (ROWS / 4 * COLS)] - v[i]);
+    tern_scope_end(ctx, NULL);
+    tern_context_destroy(&ctx);
+}
+
 static void wrong_use_is_refused(void **state)
 {
     skip_without_device();
@@ -253,6 +275,7 @@ int main(void)
         cmocka_unit_test(pictures_agree),
         cmocka_unit_test(the_cache_is_checked),
         cmocka_unit_test(faults_are_statuses),
+        cmocka_unit_test(parts_of_buffers_are_bound),
         cmocka_unit_test(wrong_use_is_refused),
         cmocka_unit_test(a_failed_build_tells_why),
     };

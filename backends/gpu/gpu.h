@@ -33,8 +33,9 @@ struct tern_gpu {
     enum tern_text_language language;
     struct tern_launch_limits limits;
     char lowered[128]; /* what TERN_GPU_LIMITS said; then it is the device's level, so that plans and reports tell it apart */
-    /* How buffers are bound: from a multiple of binding_alignment (a power of two) on, at most max_binding bytes. 0: from their start. */
-    size_t binding_alignment, max_binding;
+    /* How buffers are bound: from a multiple of binding_alignment (a power of two) on, at most max_binding bytes. 0: from their start.
+     * What begins in front of binding_from is, too. */
+    size_t binding_alignment, max_binding, binding_from;
     double max_flops;     /* of what the driver gets at once, where it ends what takes long; 0: as much as there is */
     pthread_mutex_t lock; /* recursive; held while a kernel is looked up and enqueued: threads may share a device. Where a
                            * buffer lies may be asked under it only: weights are moved */
@@ -60,7 +61,7 @@ void tern_gpu_close(struct tern_gpu *gpu);
 /* The part of an argument's offset that its binding takes; params.head.offset has the rest. */
 static inline size_t tern_gpu_bound(const struct tern_gpu *gpu, size_t offset)
 {
-    return gpu->binding_alignment ? offset & ~(gpu->binding_alignment - 1) : 0;
+    return gpu->binding_alignment && offset >= gpu->binding_from ? offset & ~(gpu->binding_alignment - 1) : 0;
 }
 /* kernels.c: bytes that the argument of a slot has from its offset on. */
 size_t tern_gpu_slot_bytes(const struct tern_op_desc *d, int what, size_t workspace);

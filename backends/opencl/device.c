@@ -161,6 +161,8 @@ static void read_features(struct opencl_device *d, const char *extensions)
     d->fp16 = strstr(extensions, "cl_khr_fp16") != NULL;
     d->gpu.base.caps.software = number(d, CL_DEVICE_TYPE, sizeof(cl_device_type)) & CL_DEVICE_TYPE_CPU;
     d->gpu.base.caps.max_buffer = tern_gpu_largest(number(d, CL_DEVICE_MAX_MEM_ALLOC_SIZE, sizeof(cl_ulong)), OPENCL_UNIT);
+    d->gpu.binding_alignment = d->base_alignment > 16 && !(d->base_alignment & (d->base_alignment - 1)) ? d->base_alignment : 16;
+    d->gpu.binding_from = INT32_MAX / 2;
     d->gpu.base.caps.reach = INT32_MAX / 2; /* of bytes, as texts count from the start of a buffer to a place inside of an argument */
     d->gpu.limits = (struct tern_launch_limits){.max_group = power_of_two_below(group_of(d)),
                                                 .shared_bytes = number(d, CL_DEVICE_LOCAL_MEM_SIZE, sizeof(cl_ulong)),

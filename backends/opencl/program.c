@@ -101,19 +101,36 @@ static void *compile(struct tern_gpu *gpu, const char *source, const struct tern
 
 static void release(struct tern_gpu *gpu, void *kernel) { ((struct opencl_device *)gpu)->cl.clReleaseKernel(kernel); }
 
+/* *part: what is bound instead of a buffer whose start is too far away for indices. */
+static cl_int bind(struct opencl_device *d, void *kernel, cl_uint index, const struct tern_arg *slot, cl_mem *part)
+{
+    const cl_mem whole = slot->buffer ? ((struct opencl_buffer *)slot->buffer)->memory : NULL;
+    const size_t from = slot->buffer ? tern_gpu_bound(&d->gpu, slot->offset) : 0;
+    cl_int error = CL_SUCCESS;
+    if (from) {
+        const cl_buffer_region region = {from, tern_gpu_padded(slot->buffer->size, OPENCL_UNIT) - from};
+        *part = d->cl.clCreateSubBuffer(whole, 0, CL_BUFFER_CREATE_TYPE_REGION, &region, &error);
+    }
+    return error ? error : d->cl.clSetKernelArg(kernel, index, sizeof(cl_mem), from ? part : &whole);
+}
+
 static enum tern_status enqueue(struct tern_gpu *gpu, void *kernel, const struct tern_launch *l, const struct tern_arg *slots)
 {
     struct opencl_device *d = (struct opencl_device *)gpu;
     size_t global[3], local[3] = {(size_t)l->group_size[0], (size_t)l->group_size[1], 1};
+    cl_mem part[TERN_MAX_SLOTS] = {NULL};
     cl_int error = d->cl.clSetKernelArg(kernel, 0, l->params_size, &l->params);
     for (int i = 0; i < l->n_slots && !error; i++)
-        error = d->cl.clSetKernelArg(kernel, (cl_uint)(1 + i), sizeof(cl_mem), &((struct opencl_buffer *)slots[i].buffer)->memory);
+        error = bind(d, kernel, (cl_uint)(1 + i), &slots[i], &part[i]);
     for (int i = 0; i < 3; i++)
         global[i] = (size_t)l->groups[i] * local[i];
     if (!error)
         error = d->cl.clEnqueueNDRangeKernel(d->commands, kernel, 3, NULL, global, local, 0, NULL, NULL);
     if (!error && ++d->launches % LAUNCHES_KEPT_BACK == 0)
         error = d->cl.clFlush(d->commands);
+    for (int i = 0; i < l->n_slots; i++)
+        if (part[i])
+            d->cl.clReleaseMemObject(part[i]); /* goes when the launch has ended */
     return error ? tern_opencl_fail(gpu->base.ctx, l->text, error) : TERN_OK;
 }
 

@@ -13,6 +13,8 @@
 #include "graph/check.h"
 #include "graph/passes/passes.h"
 
+#define ROUNDS 4 /* of chunks that fit: up to eight in each make 4,096 */
+
 struct chunk {
     int64_t from, to;
     int number;
@@ -122,29 +124,38 @@ static int64_t nodes_to_be(const struct tern_chunking *c)
     return nodes;
 }
 
+static int64_t at_least(int64_t most, size_t bytes, int64_t size, size_t limit)
+{
+    const size_t of_one = limit ? (bytes + (size_t)size - 1) / (size_t)size : 0;
+    const int64_t fit = !of_one ? size : of_one > limit ? 1 : (int64_t)(limit / of_one), chunks = (size + fit - 1) / fit;
+    return chunks > most ? chunks : most;
+}
+
 /* In how many chunks what is too wide for kernels fits them. */
 static int64_t chunks_that_fit(const struct tern_chunking *c)
 {
     const struct tern_graph *g = c->again.from;
     const struct tern_device_caps *caps = c->limits->caps;
-    int64_t most = 0;
+    int64_t most = 1;
     for (int i = 0; i < g->n_nodes; i++) {
-        const struct tern_op_desc *d = &g->nodes[i].desc;
-        if (g->nodes[i].dead || g->nodes[i].prepare)
+        const struct tern_node *n = &g->nodes[i];
+        const int64_t size = n->desc.out.ndim > c->dim ? n->desc.out.shape[c->dim] : 0;
+        if (size < 2 || !tern_chunking_must_cut(c, n))
             continue;
-        const int64_t by_bytes = caps->max_argument ? (int64_t)(tern_meta_bytes(&d->out) / caps->max_argument) : 0;
-        const int64_t by_rows = caps->max_rows ? tern_desc_rows(d) / caps->max_rows : 0;
-        most = by_bytes > most ? by_bytes : most;
-        most = by_rows > most ? by_rows : most;
+        most = at_least(most, tern_meta_bytes(&n->desc.out), size, caps->max_argument);
+        most = at_least(most, (size_t)tern_desc_rows(&n->desc), size, (size_t)caps->max_rows);
+        for (int k = 0; k < n->desc.n_in; k++)
+            if (tern_chunk_cuts(c, n, k))
+                most = at_least(most, tern_meta_bytes(&n->desc.in[k]), size, caps->max_argument);
     }
-    return most + 1;
+    return most;
 }
 
-/* With as many chunks as the limit of nodes leaves. */
+/* With as many chunks as the limit of nodes leaves; where they have to fit, all or none. More than a cat joins come from another round. */
 static bool choose(struct tern_chunking *c)
 {
     const int64_t fit = c->limits->caps ? chunks_that_fit(c) : TERN_CHUNKS;
-    for (c->most = fit < TERN_CHUNKS ? (int)fit : TERN_CHUNKS; c->most > 1; c->most /= 2)
+    for (c->most = fit < TERN_CHUNKS ? (int)fit : TERN_CHUNKS; c->most > 1; c->most = c->limits->caps ? 1 : c->most / 2)
         if (!tern_chunking_choose(c))
             return false;
         else if (nodes_to_be(c) <= c->limits->nodes)
@@ -191,7 +202,10 @@ static enum tern_status run(struct tern_graph *g, const struct tern_plan_params 
     enum tern_status st = caps->merges || params->resident ? TERN_OK : tern_chunk_graph(g, &limits);
     if (!st && (caps->max_argument || caps->max_rows)) {
         const struct tern_chunk_limits wide = {.caps = caps, .picture_rows = 1, .rows = 1, .rows_of_chunk = 1, .nodes = limits.nodes};
-        st = tern_chunk_graph(g, &wide);
+        for (int i = 0, before = -1; !st && i < ROUNDS && g->n_nodes != before; i++) {
+            before = g->n_nodes;
+            st = tern_chunk_graph(g, &wide);
+        }
     }
     return st;
 }

@@ -36,6 +36,8 @@ struct tern_chunking {
 /* Sets region, outside and end. A region's nodes can run chunk by chunk, all of a chunk before the next; those between them that are in no
  * region read nothing of it. Returns whether there is any. */
 bool tern_chunking_choose(struct tern_chunking *c);
+/* Whether kernels (limits->caps) do not take what can be cut of it, or do not make it, whole. */
+bool tern_chunking_must_cut(const struct tern_chunking *c, const struct tern_node *n);
 /* chunk_ops.c: chunks of a region, by a node of it. */
 int64_t tern_chunk_count(const struct tern_chunking *c, const struct tern_node *n);
 /* Whether operand k of a node is cut as its result is; else all of it belongs to every chunk. */

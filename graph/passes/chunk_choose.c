@@ -23,14 +23,13 @@ static bool serves_rows(const struct tern_chunking *c, const struct tern_node *n
 /* Whether the node becomes a post of another, most likely: what it reads is then not worth joining. */
 static bool is_post(const struct tern_node *n) { return tern_op_is_elementwise(n->desc.op) || n->desc.op == TERN_OP_cast; }
 
-/* Whether it has to be cut. */
-static bool is_too_wide(const struct tern_chunking *c, const struct tern_node *n)
+bool tern_chunking_must_cut(const struct tern_chunking *c, const struct tern_node *n)
 {
     const struct tern_device_caps *caps = c->limits->caps;
     bool whole = !caps || tern_desc_is_made_whole(&n->desc, caps);
     for (int k = 0; caps && k < n->desc.n_in; k++)
         whole = whole && (!tern_chunk_cuts(c, n, k) || tern_caps_take(caps, &n->desc.in[k]));
-    return !whole && (n->kind == TERN_CALL_LAUNCH || n->kind == TERN_CALL_REFERENCE);
+    return !whole && tern_node_computes(n);
 }
 
 /* Whether a region may begin with the node: a large result of many rows or pixels. One that becomes the post of another node is left there.
@@ -40,7 +39,7 @@ static bool begins(const struct tern_chunking *c, const struct tern_node *n)
     const struct tern_meta *m = &n->desc.out;
     const bool heads = n->desc.op == TERN_OP_sdpa;
     if (c->limits->caps)
-        return is_too_wide(c, n);
+        return tern_chunking_must_cut(c, n);
     const int64_t rows = m->ndim == 4 ? m->shape[2] * (heads ? 1 : m->shape[3]) : m->ndim == 3 ? m->shape[1] : 0;
     return n->kind == TERN_CALL_LAUNCH && !is_post(n) && tern_meta_numel(m) > 0 && rows >= least_rows(c) &&
            (size_t)tern_meta_numel(m) / (size_t)m->shape[0] * tern_dtype_size(m->dtype) >= c->limits->large;
@@ -148,7 +147,7 @@ static bool pays(const struct tern_chunking *c, int first, int last)
         const struct tern_node *n = &g->nodes[i];
         if (c->region[i] != last)
             continue;
-        wide = wide || is_too_wide(c, n);
+        wide = wide || tern_chunking_must_cut(c, n);
         launches += n->kind == TERN_CALL_LAUNCH;
         weights += has_weight(c, n) ? bytes_of(&n->desc.in[1]) : 0;
         if (c->outside[n->out] && n->kind != TERN_CALL_VIEW && !joins(&n->desc.out))

@@ -5,8 +5,7 @@ static enum tern_status run(struct tern_graph *g, const struct tern_plan_params 
 {
     for (int i = 0; i < g->n_nodes; i++) {
         struct tern_node *n = &g->nodes[i];
-        const bool copies = n->kind == TERN_CALL_LAUNCH || n->kind == TERN_CALL_REFERENCE;
-        if (!n->dead && copies && tern_join_fits(g, n))
+        if (!n->dead && tern_node_computes(n) && tern_join_fits(g, n))
             tern_join_make(g, n);
     }
     return TERN_OK;

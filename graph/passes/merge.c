@@ -56,8 +56,9 @@ static bool go_together(const struct merging *m, int a, int b)
 /* Whether kernels take a result of so many columns in place of the node's. */
 static bool is_taken(const struct tern_graph *g, const struct tern_node *n, int64_t columns)
 {
-    const size_t most = g->ctx->device->caps.max_argument, rows_bytes = result_bytes(n) / (size_t)n->desc.in[1].shape[0];
-    return !most || rows_bytes * (size_t)columns <= most;
+    const size_t most = g->ctx->device->caps.max_argument;
+    const int64_t own = n->desc.in[1].shape[0];
+    return !most || !own || result_bytes(n) / (size_t)own * (size_t)columns <= most;
 }
 
 /* Greedy: the first that is in no group yet leads one. Returns whether there is any. */

@@ -80,7 +80,7 @@ enum tern_layer_format tern_quantize_format_of(const struct tern_graph *g, int v
 enum tern_layer_format tern_quantize_chosen(const struct tern_graph *g, const struct tern_node *n, const char *words)
 {
     const bool layer =
-        !n->dead && n->kind == TERN_CALL_LAUNCH && !n->desc.n_post && tern_quantize_counterpart(&n->desc, TERN_LAYER_W8A8) != TERN_OP_COUNT;
+        !n->dead && tern_node_computes(n) && !n->desc.n_post && tern_quantize_counterpart(&n->desc, TERN_LAYER_W8A8) != TERN_OP_COUNT;
     return layer ? tern_quantize_format_of(g, n->in[1], words) : TERN_LAYER_PLAIN;
 }
 

@@ -26,7 +26,7 @@ struct smoothing {
 
 static bool is_norm(const struct tern_node *n)
 {
-    return !n->dead && n->kind == TERN_CALL_LAUNCH && (n->desc.op == TERN_OP_layer_norm || n->desc.op == TERN_OP_group_norm);
+    return !n->dead && tern_node_computes(n) && (n->desc.op == TERN_OP_layer_norm || n->desc.op == TERN_OP_group_norm);
 }
 
 /* A layer whose channels are those of what such a norm gives. */
@@ -34,7 +34,7 @@ static bool is_layer(const struct tern_node *n, enum tern_op norm)
 {
     const bool linear = n->desc.op == TERN_OP_linear || n->desc.op == TERN_OP_linear_geglu,
                conv = n->desc.op == TERN_OP_conv2d && n->desc.attrs.conv2d.groups == 1;
-    return (norm == TERN_OP_layer_norm ? linear : conv) && n->kind == TERN_CALL_LAUNCH && !n->desc.n_post;
+    return (norm == TERN_OP_layer_norm ? linear : conv) && tern_node_computes(n) && !n->desc.n_post;
 }
 
 /* Whether such layers alone read the value, as what comes in. */

@@ -26,23 +26,27 @@ static bool is_too_wide(const struct tern_tiling *t, const struct tern_node *n)
     return !whole && tern_tile_is_local(t->again.from, n);
 }
 
-/* Bytes of an operand for each row of the node's result: of the widest that is computed for it, or of its own. */
-static size_t operand_row(const struct tern_tiling *t, const struct tern_node *n, int k)
-{
-    if (n->in[k] < 0 || !t->inner[n->in[k]])
-        return t->caps->max_argument && tern_tile_has_rows(n, k) ? tern_meta_bytes(&n->desc.in[k]) / (size_t)n->desc.out.shape[2] : 0;
-    return t->row[n->in[k]];
-}
-
-static size_t widest_row(const struct tern_tiling *t, const struct tern_node *n)
+/* Sets what a band of the node's result needs, for each of its rows: also of inner operands, of which it may read several rows. */
+static void measure_rows(const struct tern_tiling *t, const struct tern_node *n)
 {
     const struct tern_meta *m = &n->desc.out;
+    const int64_t high = m->shape[2];
     size_t most = (size_t)(m->shape[1] * m->shape[3]) * tern_dtype_size(m->dtype);
+    int64_t pixels = tern_desc_rows(&n->desc) ? m->shape[3] : 0;
     for (int k = 0; k < n->desc.n_in; k++) {
-        const size_t row = operand_row(t, n, k);
+        const int v = n->in[k];
+        size_t row = 0;
+        if (v >= 0 && t->inner[v]) {
+            const int64_t rows = (tern_tile_height(t, v) + high - 1) / high;
+            row = t->row[v] * (size_t)rows;
+            pixels = t->pixels[v] * rows > pixels ? t->pixels[v] * rows : pixels;
+        } else if (t->caps->max_argument && tern_tile_has_rows(n, k)) {
+            row = tern_meta_bytes(&n->desc.in[k]) / (size_t)high;
+        }
         most = row > most ? row : most;
     }
-    return most;
+    t->row[n->out] = most;
+    t->pixels[n->out] = pixels;
 }
 
 /* As many rows as take `bytes`, but no fewer than `least`. */
@@ -52,12 +56,13 @@ static int64_t rows_in(size_t bytes, size_t row, int64_t least)
     return rows > least ? rows : least;
 }
 
-/* For bands of `height` rows of `width` pixels, a row of `row` bytes; as high as each other. */
-static int64_t band_height(const struct tern_tiling *t, int64_t height, int64_t width, size_t row)
+/* For bands of `height` rows that need so many bytes and pixels each; as high as each other. */
+static int64_t band_height(const struct tern_tiling *t, int64_t height, size_t row, int64_t pixels)
 {
     const int64_t in_limit = t->limit ? rows_in(t->limit / BANDS, row, LEAST_ROWS) : INT64_MAX;
     const int64_t in_argument = t->caps->max_argument ? rows_in(t->caps->max_argument / PARTS, row, ROWS_STEP) : INT64_MAX;
-    const int64_t of_pixels = t->caps->max_rows ? rows_in((size_t)t->caps->max_rows / PARTS, (size_t)width, ROWS_STEP) : INT64_MAX;
+    const int64_t of_pixels =
+        t->caps->max_rows && pixels ? rows_in((size_t)t->caps->max_rows / PARTS, (size_t)pixels, ROWS_STEP) : INT64_MAX;
     const int64_t in_one = in_argument < of_pixels ? in_argument : of_pixels, most = in_limit < in_one ? in_limit : in_one;
     const int64_t bands = most < height ? (height + most - 1) / most : 1;
     return (height + bands * ROWS_STEP - 1) / (bands * ROWS_STEP) * ROWS_STEP;
@@ -122,8 +127,9 @@ static tern_tensor *shares(struct tern_tiling *t, int64_t h, int64_t height)
 static tern_tensor *stats_of_bands(struct tern_tiling *t, const struct tern_node *n)
 {
     const struct tern_meta *m = &n->desc.in[0];
-    const size_t row = t->inner[n->in[0]] ? t->row[n->in[0]] : (size_t)(m->shape[1] * m->shape[3]) * tern_dtype_size(m->dtype);
-    const int64_t height = band_height(t, m->shape[2], m->shape[3], row);
+    const bool inner = t->inner[n->in[0]];
+    const size_t row = inner ? t->row[n->in[0]] : (size_t)(m->shape[1] * m->shape[3]) * tern_dtype_size(m->dtype);
+    const int64_t height = band_height(t, m->shape[2], row, inner ? t->pixels[n->in[0]] : 0);
     tern_tensor *all = in_bands(t, n->in[0], height, band_stats, n, 0); /* (bands, G, 2) */
     tern_tensor *share = shares(t, tern_tile_height(t, n->in[0]), height);
     if (!all || !share)
@@ -151,15 +157,15 @@ static void replay(struct tern_again *again, const struct tern_node *n)
     struct tern_tiling *t = (struct tern_tiling *)again; /* its first member */
     bool inner = t->inner[n->out], bands = reads_inner(t, n) || is_too_wide(t, n);
     if (inner || bands)
-        t->row[n->out] = widest_row(t, n);
+        measure_rows(t, n);
     if (n->desc.op == TERN_OP_group_norm && (inner || bands))
         t->stats[n->out] = t->inner[n->in[0]] || !tern_caps_take(t->caps, &n->desc.in[0])
                                ? stats_of_bands(t, n)
                                : tern_group_norm_stats(again->map[n->in[0]], n->desc.attrs.group_norm.num_groups);
     if (!inner)
-        again->map[n->out] = bands ? in_bands(t, n->out, band_height(t, n->desc.out.shape[2], n->desc.out.shape[3], t->row[n->out]),
-                                              tern_tile_node_rows, n, 2)
-                                   : tern_again_same(again, n);
+        again->map[n->out] =
+            bands ? in_bands(t, n->out, band_height(t, n->desc.out.shape[2], t->row[n->out], t->pixels[n->out]), tern_tile_node_rows, n, 2)
+                  : tern_again_same(again, n);
 }
 
 static bool any_too_wide(const struct tern_tiling *t)
@@ -182,13 +188,15 @@ static enum tern_status run(struct tern_graph *g, const struct tern_plan_params 
     enum tern_status st = tern_again_begin(&t.again, g);
     t.inner = tern_calloc(g->ctx, n, sizeof(*t.inner));
     t.row = tern_calloc(g->ctx, n, sizeof(*t.row));
+    t.pixels = tern_calloc(g->ctx, n, sizeof(*t.pixels));
     t.stats = tern_calloc(g->ctx, n, sizeof(*t.stats));
-    const bool ready = !st && t.inner && t.row && t.stats, less = ready && tern_tiling_choose(g, t.limit, t.inner);
+    const bool ready = !st && t.inner && t.row && t.pixels && t.stats, less = ready && tern_tiling_choose(g, t.limit, t.inner);
     if (less || (ready && any_too_wide(&t)))
         tern_again_record(&t.again, g);
     tern_again_end(&t.again);
     tern_free(g->ctx, t.inner);
     tern_free(g->ctx, t.row);
+    tern_free(g->ctx, t.pixels);
     tern_free(g->ctx, t.stats);
     tern_free(g->ctx, t.piece);
     return tern_error_status(g->ctx);

@@ -33,7 +33,8 @@ struct tern_tiling {
     size_t limit;                        /* for what lives at once; 0: none */
     const struct tern_device_caps *caps; /* what its kernels take at once */
     bool *inner;
-    size_t *row;         /* by value of the old graph: bytes of a row of the widest tensor that a band of it needs */
+    size_t *row;         /* by value of the old graph: bytes, for each row, of the widest tensor that a band of it needs */
+    int64_t *pixels;     /* likewise pixels of the largest product; 0: there is none */
     tern_tensor **stats; /* by value of the old graph that a tiled group_norm makes: the statistics of its operand */
     struct tern_piece *piece;
     int n_pieces, piece_capacity;

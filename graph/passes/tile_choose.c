@@ -8,6 +8,7 @@
 
 #define ROOM 8        /* this part of the limit is for bands and for what kernels work in */
 #define SMALL 8       /* a result of less than this part of the limit is left whole */
+#define HALO 16       /* this part of what a kernel takes may be rows around a band, where bands are for its sake */
 #define MOST_WORK 1.5 /* times the arithmetic without tiling */
 #define WIDE_WORK 4   /* likewise, where there is no plan else */
 
@@ -28,6 +29,7 @@ static bool has_local_rows(const struct tern_node *n)
     case TERN_OP_conv2d:
     case TERN_OP_weight_only_conv2d:
     case TERN_OP_group_norm:
+    case TERN_OP_cast:
         return true;
     case TERN_OP_cat:
         return d->attrs.cat.dim == 1 || d->attrs.cat.dim == 3;
@@ -48,8 +50,7 @@ static bool has_local_rows(const struct tern_node *n)
 bool tern_tile_is_local(const struct tern_graph *g, const struct tern_node *n)
 {
     const struct tern_meta *m = &n->desc.out;
-    const bool computed = n->kind == TERN_CALL_LAUNCH || n->kind == TERN_CALL_REFERENCE; /* the latter where it is too wide for kernels */
-    return !n->dead && computed && m->ndim == 4 && m->shape[0] == 1 && m->shape[2] > 1 && tern_meta_is_channels_last(m) &&
+    return !n->dead && tern_node_computes(n) && m->ndim == 4 && m->shape[0] == 1 && m->shape[2] > 1 && tern_meta_is_channels_last(m) &&
            tern_meta_numel(m) > 0 && has_local_rows(n);
 }
 
@@ -158,6 +159,35 @@ static bool take_free(struct choice *c, size_t least)
     return any;
 }
 
+/* Rows of the operand around those that the node reads for so many around its own. */
+static int64_t halo_of(const struct tern_node *n, int64_t around)
+{
+    const struct tern_op_desc *d = &n->desc;
+    if (d->op == TERN_OP_conv2d || d->op == TERN_OP_weight_only_conv2d)
+        return around * d->attrs.conv2d.stride[0] + (d->in[1].shape[2] - 1) * d->attrs.conv2d.dilation[0];
+    return d->op == TERN_OP_interpolate ? around / 2 + 2 : around;
+}
+
+/* Where chains of filters would add up to bands that are mostly what is around them, one of their results is whole after all. */
+static void cut_long_chains(struct choice *c)
+{
+    const struct tern_graph *g = c->g;
+    int64_t *around = (int64_t *)(void *)c->times; /* by value; follow sets them anew */
+    memset(c->times, 0, (size_t)g->n_values * sizeof(*c->times));
+    for (int i = g->n_nodes - 1; i >= 0; i--) {
+        const struct tern_node *n = &g->nodes[i];
+        if (n->dead)
+            continue;
+        const int64_t row = c->inner[n->out] ? (int64_t)bytes_of(&g->values[n->out]) / n->desc.out.shape[2] : 0;
+        if (row && around[n->out] > (int64_t)(g->ctx->device->caps.max_argument / HALO) / row)
+            c->inner[n->out] = false;
+        const int64_t own = c->inner[n->out] ? around[n->out] : 0;
+        for (int k = 0; k < n->desc.n_in; k++)
+            if (n->in[k] >= 0 && c->inner[n->in[k]] && halo_of(n, own) > around[n->in[k]])
+                around[n->in[k]] = halo_of(n, own);
+    }
+}
+
 /* The result at the peak that costs the least work for each byte that the peak goes down by; -1: none goes down far enough. */
 static int cheapest(struct choice *c, int where, size_t peak, double work, double most_work)
 {
@@ -207,8 +237,11 @@ static bool choose(struct choice *c, size_t limit)
     const double whole = follow(c);
     find_candidates(c);
     bool any = take_free(c, limit ? limit / SMALL : SIZE_MAX);
-    if (!limit)
+    if (!limit) {
+        if (any && c->g->ctx->device->caps.max_argument)
+            cut_long_chains(c);
         return any;
+    }
     const bool wide = take_wide(c, WIDE_WORK * whole);
     double most_work = MOST_WORK * (wide ? follow(c) : whole), work;
     any = any || wide;
