@@ -1,5 +1,5 @@
-/* Tiling: which results of a graph are computed in bands of rows and never lie in memory whole. For tile.c (the rewrite) and
- * tile_choose.c (the choice). */
+/* Tiling: which results of a graph are computed in bands of rows, and which of them never lie in memory whole. For tile.c (the rewrite),
+ * tile_choose.c (the choice) and tile_ops.c (what ops allow). */
 #ifndef TERN_GRAPH_TILE_H
 #define TERN_GRAPH_TILE_H
 
@@ -10,6 +10,8 @@
 bool tern_tile_is_local(const struct tern_graph *g, const struct tern_node *n);
 /* Whether input k of a local node has rows as the result has; else all of it belongs to every band. */
 bool tern_tile_has_rows(const struct tern_node *n, int k);
+/* Rows of operand 0 that the node reads around those of a band, where so many are wanted around its own. */
+int64_t tern_tile_around(const struct tern_node *n, int64_t around);
 
 /* Sets inner[value] for results that are to exist in bands alone, so that what lives at once needs about `limit` bytes. A result that
  * only one local node reads costs little. One that more read, or whose statistics are needed first, is computed anew for each of
