@@ -123,8 +123,8 @@ static enum tern_status make(void *user, tern_tensor *const *in, tern_tensor **o
     return tern_error_status(tern_tensor_context(x));
 }
 
-/* Kernels take so many hundredths of the largest tensor; most: times the arithmetic of the whole. */
-static void check_net(enum net net, int layers, int64_t batch, int64_t high, int hundredths, double most)
+/* Kernels take so many hundredths of the largest tensor, and the arena, if not 0, is to; most: times the arithmetic of the whole. */
+static void check_net(enum net net, int layers, int64_t batch, int64_t high, int hundredths, int arena, double most)
 {
     struct tern_context *ctx = support_context();
     tern_scope_begin(ctx);
@@ -138,12 +138,13 @@ static void check_net(enum net net, int layers, int64_t batch, int64_t high, int
     tern_tensor *x = support_noise(ctx, 4, input->ndim, input->shape, 1, TERN_F32), *expected = NULL, *out = NULL;
     make(&m, &x, &expected);
     struct tern_graph *g = tern_graph_trace(ctx, make, &m, NULL, input, 1, 1);
-    const size_t limit = steps_of(g, 0).largest * (size_t)hundredths / 100;
+    const size_t largest = steps_of(g, 0).largest, limit = largest * (size_t)hundredths / 100;
     double work = 0, now = 0;
     for (int i = 0; i < g->n_nodes; i++)
         work += tern_desc_flops(&g->nodes[i].desc);
     ctx->device->caps.max_argument = limit;
-    struct tern_plan *plan = tern_plan_compile(g, &(struct tern_plan_params){.without = "algorithm"});
+    struct tern_plan *plan =
+        tern_plan_compile(g, &(struct tern_plan_params){.without = "algorithm", .arena = largest * (size_t)arena / 100});
     ctx->device->caps.max_argument = 0;
     struct tern_binding *b = tern_plan_bind(plan, NULL);
     if (tern_plan_run(b, &x, &out))
@@ -167,16 +168,18 @@ static void check_net(enum net net, int layers, int64_t batch, int64_t high, int
 
 static void nets_fit(void **state)
 {
-    check_net(CONVS, 3, 1, 256, 40, 1.1);
-    check_net(CONVS, 3, 4, 24, 40, 1.01); /* one picture and a half */
-    check_net(CONVS, 3, 5, 24, 28, 1.01);
-    check_net(CONVS, 3, 16, 24, 10, 1.01); /* more than a cat joins */
-    check_net(CONVS, 100, 1, 512, 20, 1.5);
-    check_net(DOWN, 3, 1, 320, 45, 1.3);
-    check_net(LAYERS, 2, 1, 999, 90, 1.01);
-    check_net(LAYERS, 2, 1, 999, 11, 1.01);
-    check_net(LAYERS, 2, 3, 100, 7, 1.01);
-    check_net(CASTS, 3, 1, 256, 40, 1.2);
+    check_net(CONVS, 3, 1, 256, 40, 0, 1.1);
+    check_net(CONVS, 3, 4, 24, 40, 0, 1.01); /* one picture and a half */
+    check_net(CONVS, 3, 5, 24, 28, 0, 1.01);
+    check_net(CONVS, 3, 16, 24, 10, 0, 1.01); /* more than a cat joins */
+    check_net(CONVS, 100, 1, 512, 20, 0, 1.5);
+    check_net(DOWN, 3, 1, 320, 45, 0, 1.3);
+    check_net(LAYERS, 2, 1, 999, 90, 0, 1.01);
+    check_net(LAYERS, 2, 1, 999, 11, 0, 1.01);
+    check_net(LAYERS, 2, 3, 100, 7, 0, 1.01);
+    check_net(CASTS, 3, 1, 256, 40, 0, 1.2);
+    check_net(CONVS, 24, 1, 512, 15, 100, 3);
+    check_net(LAYERS, 99, 1, 999, 8, 0, 1.01);
 }
 
 /* A layer without outputs beside another of the same input. */

@@ -102,13 +102,15 @@ static void *compile(struct tern_gpu *gpu, const char *source, const struct tern
 static void release(struct tern_gpu *gpu, void *kernel) { ((struct opencl_device *)gpu)->cl.clReleaseKernel(kernel); }
 
 /* *part: what is bound instead of a buffer whose start is too far away for indices. */
-static cl_int bind(struct opencl_device *d, void *kernel, cl_uint index, const struct tern_arg *slot, cl_mem *part)
+static cl_int bind(struct opencl_device *d, void *kernel, cl_uint index, const struct tern_arg *slot, size_t bytes, cl_mem *part)
 {
     const cl_mem whole = slot->buffer ? ((struct opencl_buffer *)slot->buffer)->memory : NULL;
     const size_t from = slot->buffer ? tern_gpu_bound(&d->gpu, slot->offset) : 0;
     cl_int error = CL_SUCCESS;
     if (from) {
-        const cl_buffer_region region = {from, tern_gpu_padded(slot->buffer->size, OPENCL_UNIT) - from};
+        /* no more than is used: what one launch reads and what it writes must not overlap */
+        const size_t all = tern_gpu_padded(slot->buffer->size, OPENCL_UNIT), end = tern_gpu_padded(slot->offset + bytes, OPENCL_UNIT);
+        const cl_buffer_region region = {from, (end < all ? end : all) - from};
         *part = d->cl.clCreateSubBuffer(whole, 0, CL_BUFFER_CREATE_TYPE_REGION, &region, &error);
     }
     return error ? error : d->cl.clSetKernelArg(kernel, index, sizeof(cl_mem), from ? part : &whole);
@@ -121,7 +123,7 @@ static enum tern_status enqueue(struct tern_gpu *gpu, void *kernel, const struct
     cl_mem part[TERN_MAX_SLOTS] = {NULL};
     cl_int error = d->cl.clSetKernelArg(kernel, 0, l->params_size, &l->params);
     for (int i = 0; i < l->n_slots && !error; i++)
-        error = bind(d, kernel, (cl_uint)(1 + i), &slots[i], &part[i]);
+        error = bind(d, kernel, (cl_uint)(1 + i), &slots[i], l->slot[i].bytes, &part[i]);
     for (int i = 0; i < 3; i++)
         global[i] = (size_t)l->groups[i] * local[i];
     if (!error)

@@ -140,7 +140,7 @@ static int64_t chunks_that_fit(const struct tern_chunking *c)
     for (int i = 0; i < g->n_nodes; i++) {
         const struct tern_node *n = &g->nodes[i];
         const int64_t size = n->desc.out.ndim > c->dim ? n->desc.out.shape[c->dim] : 0;
-        if (size < 2 || !tern_chunking_must_cut(c, n))
+        if (n->dead || size < 2 || !tern_chunk_fits(c, n) || !tern_chunking_must_cut(c, n))
             continue;
         most = at_least(most, tern_meta_bytes(&n->desc.out), size, caps->max_argument);
         most = at_least(most, (size_t)tern_desc_rows(&n->desc), size, (size_t)caps->max_rows);
@@ -158,7 +158,7 @@ static bool choose(struct tern_chunking *c)
     for (c->most = fit < TERN_CHUNKS ? (int)fit : TERN_CHUNKS; c->most > 1; c->most = c->limits->caps ? 1 : c->most / 2)
         if (!tern_chunking_choose(c))
             return false;
-        else if (nodes_to_be(c) <= c->limits->nodes)
+        else if (nodes_to_be(c) * ((fit + TERN_CHUNKS - 1) / TERN_CHUNKS) <= c->limits->nodes)
             return true;
     return false;
 }

@@ -32,8 +32,10 @@ static bool keep(struct tern_context *ctx, struct tern_node *n, enum tern_layer_
     else
         d.attrs.weight_only_linear.bits = bits;
     const bool here = tern_kernel_choose(ctx, ctx->device, &d), later = !here && tern_quantize_is_unpacked(ctx, &n->desc, bits);
-    if (here)
+    if (here) {
+        n->kind = TERN_CALL_LAUNCH;
         n->desc = d;
+    }
     *prepares |= later;
     return here || later;
 }
@@ -101,6 +103,7 @@ struct tern_op_desc tern_quantize_of_floats(const struct tern_node *n, enum tern
 /* In place: a kernel makes int8 of the weight. */
 static void convert(struct tern_node *n, const struct tern_op_desc *d)
 {
+    n->kind = TERN_CALL_LAUNCH;
     n->desc = *d;
     n->in[3] = d->present[3] ? n->in[2] : -1;
     n->in[2] = -1;

@@ -21,8 +21,14 @@
 static bool is_too_wide(const struct tern_tiling *t, const struct tern_node *n)
 {
     bool whole = tern_desc_is_made_whole(&n->desc, t->caps);
-    for (int k = 0; k < n->desc.n_in; k++)
-        whole = whole && (!tern_tile_has_rows(n, k) || tern_caps_take(t->caps, &n->desc.in[k]));
+    for (int k = 0; k < n->desc.n_in; k++) {
+        const struct tern_meta *m = &n->desc.in[k];
+        if (!tern_tile_has_rows(n, k) || tern_caps_take(t->caps, m))
+            continue;
+        if (m->ndim == 4 && !tern_meta_is_channels_last(m))
+            return false; /* rows of each channel by itself: a band would span as much */
+        whole = false;
+    }
     return !whole && tern_tile_is_local(t->again.from, n);
 }
 

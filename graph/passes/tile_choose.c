@@ -117,6 +117,21 @@ static bool take_free(struct choice *c, size_t least)
     return any;
 }
 
+static bool is_much(const struct choice *c, const struct tern_meta *m, int64_t rows)
+{
+    return rows * (int64_t)(tern_meta_bytes(m) / (size_t)m->shape[m->ndim - 2]) > (int64_t)(c->g->ctx->device->caps.max_argument / HALO);
+}
+
+/* Whether so many rows around a band of an inner result, or what is read whole for them, are a large part of what kernels take. */
+static bool is_mostly_around(const struct choice *c, const struct tern_node *n, int64_t around)
+{
+    bool much = is_much(c, &n->desc.out, around);
+    for (int k = 0; k < n->desc.n_in; k++)
+        much = much || (n->in[k] >= 0 && !c->inner[n->in[k]] && tern_tile_has_rows(n, k) &&
+                        is_much(c, &n->desc.in[k], tern_tile_around(n, around)));
+    return much;
+}
+
 /* Where chains of filters would add up to bands that are mostly what is around them, one of their results is whole after all. */
 static void cut_long_chains(struct choice *c)
 {
@@ -127,8 +142,7 @@ static void cut_long_chains(struct choice *c)
         const struct tern_node *n = &g->nodes[i];
         if (n->dead)
             continue;
-        const int64_t row = c->inner[n->out] ? (int64_t)bytes_of(&g->values[n->out]) / n->desc.out.shape[2] : 0;
-        if (row && around[n->out] > (int64_t)(g->ctx->device->caps.max_argument / HALO) / row)
+        if (c->inner[n->out] && is_mostly_around(c, n, around[n->out]))
             c->inner[n->out] = false;
         const int64_t own = c->inner[n->out] ? around[n->out] : 0;
         for (int k = 0; k < n->desc.n_in; k++)
@@ -180,17 +194,14 @@ static bool take_wide(struct choice *c, double most_work)
     return any;
 }
 
-static bool choose(struct choice *c, size_t limit)
+static bool choose_inner(struct choice *c, size_t limit)
 {
     int where = 0;
     const double whole = follow(c);
     find_candidates(c);
     bool any = take_free(c, limit ? limit / SMALL : SIZE_MAX);
-    if (!limit) {
-        if (any && c->g->ctx->device->caps.max_argument)
-            cut_long_chains(c);
+    if (!limit)
         return any;
-    }
     const bool wide = take_wide(c, WIDE_WORK * whole);
     double most_work = MOST_WORK * (wide ? follow(c) : whole), work;
     any = any || wide;
@@ -202,6 +213,14 @@ static bool choose(struct choice *c, size_t limit)
             return any;
         c->inner[v] = any = true;
     }
+}
+
+static bool choose(struct choice *c, size_t limit)
+{
+    const bool any = choose_inner(c, limit);
+    if (any && c->g->ctx->device->caps.max_argument)
+        cut_long_chains(c);
+    return any;
 }
 
 bool tern_tiling_choose(const struct tern_graph *g, size_t limit, bool *inner)
