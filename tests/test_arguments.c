@@ -174,6 +174,7 @@ static void nets_fit(void **state)
     check_net(CONVS, 3, 16, 24, 10, 0, 1.01); /* more than a cat joins */
     check_net(CONVS, 100, 1, 512, 20, 0, 1.5);
     check_net(DOWN, 3, 1, 320, 45, 0, 1.3);
+    check_net(DOWN, 1, 1, 320, 50, 0, 1.3); /* a band of half of it reads one row more */
     check_net(LAYERS, 2, 1, 999, 90, 0, 1.01);
     check_net(LAYERS, 2, 1, 999, 11, 0, 1.01);
     check_net(LAYERS, 2, 3, 100, 7, 0, 1.01);

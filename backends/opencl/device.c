@@ -141,14 +141,14 @@ static bool dot_product_of(const struct opencl_device *d, const char *extensions
 }
 
 /* Items of a group, also where one direction has them all. */
-static int group_of(const struct opencl_device *d)
+static size_t group_of(const struct opencl_device *d)
 {
     size_t most = number(d, CL_DEVICE_MAX_WORK_GROUP_SIZE, sizeof(size_t)), sizes[8];
     const cl_uint dims = (cl_uint)number(d, CL_DEVICE_MAX_WORK_ITEM_DIMENSIONS, sizeof(cl_uint));
     if (dims >= 2 && dims <= 8 && !d->cl.clGetDeviceInfo(d->id, CL_DEVICE_MAX_WORK_ITEM_SIZES, dims * sizeof(*sizes), sizes, NULL))
         for (int i = 0; i < 2; i++)
             most = sizes[i] < most ? sizes[i] : most;
-    return power_of_two_below(most);
+    return most;
 }
 
 static void read_features(struct opencl_device *d, const char *extensions)

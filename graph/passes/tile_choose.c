@@ -15,10 +15,11 @@
 struct choice {
     const struct tern_graph *g;
     bool *inner;
-    bool *can;     /* by value: made by a local node, read by local nodes alone */
-    int *end;      /* by value: the last node that needs it */
-    double *times; /* by value: how often it is computed */
-    size_t *live;  /* by node */
+    bool *can;       /* by value: made by a local node, read by local nodes alone */
+    int *end;        /* by value: the last node that needs it */
+    double *times;   /* by value: how often it is computed */
+    size_t *live;    /* by node */
+    int64_t *around; /* by inner value: rows that are read around those of a band */
 };
 
 static size_t bytes_of(const struct tern_value *v) { return tern_meta_bytes(&v->meta); }
@@ -136,18 +137,16 @@ static bool is_mostly_around(const struct choice *c, const struct tern_node *n, 
 static void cut_long_chains(struct choice *c)
 {
     const struct tern_graph *g = c->g;
-    int64_t *around = (int64_t *)(void *)c->times; /* by value; follow sets them anew */
-    memset(c->times, 0, (size_t)g->n_values * sizeof(*c->times));
     for (int i = g->n_nodes - 1; i >= 0; i--) {
         const struct tern_node *n = &g->nodes[i];
         if (n->dead)
             continue;
-        if (c->inner[n->out] && is_mostly_around(c, n, around[n->out]))
+        if (c->inner[n->out] && is_mostly_around(c, n, c->around[n->out]))
             c->inner[n->out] = false;
-        const int64_t own = c->inner[n->out] ? around[n->out] : 0;
+        const int64_t own = c->inner[n->out] ? c->around[n->out] : 0;
         for (int k = 0; k < n->desc.n_in; k++)
-            if (n->in[k] >= 0 && c->inner[n->in[k]] && tern_tile_around(n, own) > around[n->in[k]])
-                around[n->in[k]] = tern_tile_around(n, own);
+            if (n->in[k] >= 0 && c->inner[n->in[k]] && tern_tile_around(n, own) > c->around[n->in[k]])
+                c->around[n->in[k]] = tern_tile_around(n, own);
     }
 }
 
@@ -231,10 +230,12 @@ bool tern_tiling_choose(const struct tern_graph *g, size_t limit, bool *inner)
     c.end = tern_calloc(g->ctx, values + 1, sizeof(*c.end));
     c.times = tern_calloc(g->ctx, values + 1, sizeof(*c.times));
     c.live = tern_calloc(g->ctx, nodes + 1, sizeof(*c.live));
-    bool any = c.can && c.end && c.times && c.live && choose(&c, limit);
+    c.around = tern_calloc(g->ctx, values + 1, sizeof(*c.around));
+    bool any = c.can && c.end && c.times && c.live && c.around && choose(&c, limit);
     tern_free(g->ctx, c.can);
     tern_free(g->ctx, c.end);
     tern_free(g->ctx, c.times);
     tern_free(g->ctx, c.live);
+    tern_free(g->ctx, c.around);
     return any;
 }

@@ -24,14 +24,6 @@
 #else
 #define KERNEL_BUFFERS(READ, WRITE) READ(0, x) STATS(READ) WRITE(AFTER, y)
 #endif
-#ifdef CHANNELS_LAST
-#define PIXEL_OF(j) ((j) / P.channels)
-#define CHANNEL_OF(j, pixel) ((j) - (pixel) * P.channels)
-#else
-#define PIXEL_OF(j) ((j) - (j) / P.pixels * P.pixels)
-#define CHANNEL_OF(j, pixel) ((j) / P.pixels)
-#endif
-#define PLACE(j) (from + CHANNEL_OF(j, PIXEL_OF(j)) * P.x_c + PIXEL_OF(j) * P.x_pixel)
 #define KERNEL_PARAMS TERN_PARAMS_GROUP_NORM
 
 KERNEL_BEGIN
@@ -47,14 +39,14 @@ KERNEL_BEGIN
     float mean = 0.0f;
     float deviations = 0.0f;
 #ifdef ONE_PASS
-    float shift = ITEM < n ? LOAD(x, PLACE(ITEM)) : 0.0f;
+    float shift = ITEM < n ? LOAD(x, GROUP_PLACE(ITEM)) : 0.0f;
     REDUCE(shift, firsts, SUM)
     shift /= FLOAT(n < GROUP_SIZE_X ? n : GROUP_SIZE_X);
     shift = IS_FINITE(shift) ? shift : 0.0f; /* the mean may be infinite */
     float sum = 0.0f;
     float squares = 0.0f;
     for (int j = ITEM; j < n; j += GROUP_SIZE_X) {
-        float v = LOAD(x, PLACE(j)) - shift;
+        float v = LOAD(x, GROUP_PLACE(j)) - shift;
         sum += v;
         squares += v * v;
     }

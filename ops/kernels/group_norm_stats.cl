@@ -5,14 +5,6 @@
 #define KERNEL_PARAMS TERN_PARAMS_GROUP_NORM
 #define KERNEL_SHARED(ARRAY) ARRAY(float, firsts, REDUCE_ROOM) ARRAY(float, part, REDUCE_ROOM) ARRAY(float, squared, REDUCE_ROOM)
 #define SUM(a, b) ((a) + (b))
-#ifdef CHANNELS_LAST
-#define PIXEL_OF(j) ((j) / P.channels)
-#define CHANNEL_OF(j, pixel) ((j) - (pixel) * P.channels)
-#else
-#define PIXEL_OF(j) ((j) - (j) / P.pixels * P.pixels)
-#define CHANNEL_OF(j, pixel) ((j) / P.pixels)
-#endif
-#define PLACE(j) (from + CHANNEL_OF(j, PIXEL_OF(j)) * P.x_c + PIXEL_OF(j) * P.x_pixel)
 
 KERNEL_BEGIN
     const int picture = GROUP_Y / P.groups;
@@ -21,14 +13,14 @@ KERNEL_BEGIN
     const int n = P.channels * P.pixels;
     const int begin = GROUP_X * P.part;
     const int end = n - begin < P.part ? n : begin + P.part;
-    float shift = begin + ITEM < end ? LOAD(x, PLACE(begin + ITEM)) : 0.0f;
+    float shift = begin + ITEM < end ? LOAD(x, GROUP_PLACE(begin + ITEM)) : 0.0f;
     REDUCE(shift, firsts, SUM)
     shift /= FLOAT(end - begin < GROUP_SIZE_X ? end - begin : GROUP_SIZE_X);
     shift = IS_FINITE(shift) ? shift : 0.0f; /* the mean may be infinite */
     float sum = 0.0f;
     float squares = 0.0f;
     for (int j = begin + ITEM; j < end; j += GROUP_SIZE_X) {
-        float v = LOAD(x, PLACE(j)) - shift;
+        float v = LOAD(x, GROUP_PLACE(j)) - shift;
         sum += v;
         squares += v * v;
     }

@@ -408,3 +408,14 @@ FN VEC4 tern_mul4(VEC4 a, VEC4 b) { return MAKE_VEC4(a.x * b.x, a.y * b.y, a.z *
         }                                                                                                                    \
         BARRIER();                                                                                                           \
     }
+
+/* Value j of a group of channels of a picture, as group norm counts them (TERN_PARAMS_GROUP_NORM): neighbours in memory follow each other.
+ * `from` is where the group begins in x. */
+#ifdef CHANNELS_LAST
+#define PIXEL_OF(j) ((j) / P.channels)
+#define CHANNEL_OF(j, pixel) ((j) - (pixel)*P.channels)
+#else
+#define PIXEL_OF(j) ((j) - (j) / P.pixels * P.pixels)
+#define CHANNEL_OF(j, pixel) ((j) / P.pixels)
+#endif
+#define GROUP_PLACE(j) (from + CHANNEL_OF(j, PIXEL_OF(j)) * P.x_c + PIXEL_OF(j) * P.x_pixel)
