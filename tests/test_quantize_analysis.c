@@ -124,10 +124,6 @@ static void only_plain_pipelines(void **state)
     assert_null(tern_pipeline_quantize(p, &q));
     support_error(ctx, TERN_E_INVALID, "expected a model of floats without a recipe");
     tern_pipeline_destroy(&p);
-    p = model_load(ctx, model_path("sd1-inpaint", path));
-    assert_null(tern_pipeline_quantize(p, &q));
-    support_error(ctx, TERN_E_UNSUPPORTED, "needs a picture");
-    tern_pipeline_destroy(&p);
     tern_context_destroy(&ctx);
 }
 

@@ -65,8 +65,10 @@ TERN_API const char *tern_pipeline_layer_words(const struct tern_pipeline *p, co
 struct tern_quantize_params {
     const char *const *prompts; /* for calibration; at least one */
     int n_prompts;
-    const char *negative_prompt; /* as in tern_txt2img_params, and so are these */
-    int width, height, steps;    /* steps: 8 */
+    const char *negative_prompt;         /* as in tern_txt2img_params, and so are these */
+    const struct tern_image *init_image; /* instruct-pix2pix: what each prompt edits; other models refuse it. One for inpainting paints
+                                          * whole pictures anew */
+    int width, height, steps;            /* steps: 8 */
     double cfg;
     uint64_t seed; /* of the first prompt; the next has seed + 1 ... */
     enum tern_sampler sampler;

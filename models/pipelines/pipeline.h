@@ -479,6 +479,10 @@ char *tern_model_name(struct tern_context *ctx, const char *path);
 /* AUTOMATIC1111's "parameters" text of picture i; tern_free. */
 char *tern_job_infotext(const struct tern_job *j, int i);
 
+/* predict.c: what stands behind the latents of a row of the UNet's input: mask and masked picture, or the picture that is edited; where
+ * that guides, the first branch has zeros instead. picture: where the row's picture begins in the latents of all. */
+void tern_job_fill_told(const struct tern_job *j, int branch, int64_t picture, float *to);
+
 /* latents.c: a picture at the job's size as (3, h, w) in -1..1; tern_free. NULL with the error recorded. */
 float *tern_job_pixels(const struct tern_job *j, const struct tern_image *image);
 /* All of init_latents. */

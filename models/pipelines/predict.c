@@ -49,9 +49,7 @@ static int64_t row_of(const struct tern_job *j, const struct tern_predictor *s, 
     return r / s->pictures * j->params.count + group * s->pictures + r % s->pictures;
 }
 
-/* What stands behind the latents of a row: mask and masked picture, or the picture that is edited; where that guides, the first branch
- * has zeros instead. */
-static void fill_told(const struct tern_job *j, int branch, int64_t picture, float *to)
+void tern_job_fill_told(const struct tern_job *j, int branch, int64_t picture, float *to)
 {
     const int64_t hw = j->lh * j->lw;
     const size_t bytes = (size_t)j->picture * sizeof(float);
@@ -75,7 +73,7 @@ static void fill_input(const struct tern_job *j, int call, struct tern_predictor
         for (int r = 0; r < rows; r++, to += row) {
             const int64_t picture = row_of(j, s, g, r) % j->params.count * j->picture;
             memcpy(to, s->output + picture, (size_t)j->picture * sizeof(float));
-            fill_told(j, r / s->pictures, picture, to + j->picture);
+            tern_job_fill_told(j, r / s->pictures, picture, to + j->picture);
         }
 }
 

@@ -18,8 +18,9 @@ struct tern_calibration {
     struct tern_graph *graph;
     struct {
         tern_tensor *context, *pooled, *time_ids;
-    } * texts;      /* by prompt */
-    int64_t values; /* of one prompt's latents */
+    } * texts;                        /* by prompt */
+    struct tern_image *hidden, *mask; /* of a model for inpainting: what its jobs paint anew; NULL */
+    int64_t values;                   /* of one prompt's latents */
 };
 /* from: NULL, or one of the same params at another size, whose texts it takes. */
 enum tern_status tern_calibration_open(struct tern_calibration *c, struct tern_pipeline *p, const struct tern_quantize_params *params,

@@ -42,12 +42,25 @@ static void encode(struct tern_calibration *c, const struct tern_calibration *fr
     tern_job_destroy(&j);
 }
 
+/* To a model for inpainting a picture that is hidden as a whole is what text alone is to others. */
+static void paint_all_anew(struct tern_calibration *c)
+{
+    enum { SIDE = 8 };
+    uint8_t white[SIDE * SIDE * 3];
+    memset(white, 255, sizeof(white));
+    c->job.init_image = c->hidden = tern_image_create(c->p->ctx, SIDE, SIDE, NULL);
+    c->job.mask_image = c->mask = tern_image_create(c->p->ctx, SIDE, SIDE, white);
+}
+
 enum tern_status tern_calibration_open(struct tern_calibration *c, struct tern_pipeline *p, const struct tern_quantize_params *params,
                                        int width, int height, const struct tern_calibration *from)
 {
     *c = (struct tern_calibration){.p = p, .params = params};
     c->job = tern_txt2img_params(.negative_prompt = params->negative_prompt, .width = width, .height = height, .steps = params->steps,
-                                 .cfg = params->cfg, .sampler = params->sampler, .schedule = params->schedule, .count = 1);
+                                 .cfg = params->cfg, .sampler = params->sampler, .schedule = params->schedule, .count = 1,
+                                 .init_image = params->init_image);
+    if (tern_pipeline_inpaints(p))
+        paint_all_anew(c);
     c->texts = tern_calloc(p->ctx, (size_t)params->n_prompts, sizeof(*c->texts));
     for (int i = 0; i < params->n_prompts && !tern_failed(p->ctx); i++)
         encode(c, from, i);
@@ -80,6 +93,8 @@ void tern_calibration_close(struct tern_calibration *c)
         tern_tensor_unref(&c->texts[i].time_ids);
     }
     tern_free(c->p->ctx, c->texts);
+    tern_image_destroy(&c->hidden);
+    tern_image_destroy(&c->mask);
     tern_graph_destroy(&c->graph);
     memset(c, 0, sizeof(*c));
 }

@@ -44,12 +44,14 @@ static enum tern_status check(const struct tern_pipeline *p, const struct tern_q
         return tern_fail(
             ctx, TERN_E_INVALID,
             "quantize: expected a model of floats without a recipe, found one with quantised layers; tern convert --dtype makes one");
-    if (tern_pipeline_inpaints(p) || tern_pipeline_edits(p))
-        return tern_fail(
-            ctx, TERN_E_UNSUPPORTED,
-            "%s: calibration paints from texts alone, and this model needs a picture; a recipe of its kin that paints from texts "
-            "fits it, too",
-            p->name);
+    if (tern_pipeline_edits(p) && !q->init_image)
+        return tern_fail(ctx, TERN_E_INVALID,
+                         "%s edits a picture as the prompt says (instruct-pix2pix): calibration needs init_image; a recipe of its kin that "
+                         "paints from texts fits it, too",
+                         p->name);
+    if (q->init_image && !tern_pipeline_edits(p))
+        return tern_fail(ctx, TERN_E_INVALID, "init_image: %s is calibrated by texts alone; only instruct-pix2pix models are by a picture",
+                         p->name);
     if (q->width < 16 || q->height < 16)
         return tern_fail(ctx, TERN_E_INVALID, "size: expected at least 16 x 16, found %d x %d", q->width, q->height);
     if (q->ssim != 0 && q->speedup != 0)

@@ -96,16 +96,19 @@ static struct tern_plan *make_plan(const struct smoothing *s, int first, int n)
     return plan;
 }
 
-/* The latents in the UNet's dtype, once for each of its rows that is not shared. */
+/* The latents in the UNet's dtype, and what it is told behind them, once for each of its rows that is not shared. */
 static tern_tensor *sample_of(const struct tern_job *j, int call, const float *latents)
 {
     const int64_t rows = j->branches / j->share, shape[] = {rows, j->p->unet_config.in_channels, j->lh, j->lw};
-    float *values = tern_alloc(j->p->ctx, (size_t)(rows * j->picture) * sizeof(*values));
+    const int64_t row = shape[1] * shape[2] * shape[3];
+    float *values = tern_alloc(j->p->ctx, (size_t)(rows * row) * sizeof(*values));
     tern_tensor *t = values ? tern_tensor_create(j->p->ctx, tern_pipeline_dtype(j->p, "unet"), 4, shape, NULL) : NULL;
-    for (int64_t b = 0; values && b < rows; b++)
-        tern_scheduler_scale_input(j->scheduler, call, latents, values + b * j->picture, j->picture);
+    for (int64_t b = 0; values && b < rows; b++) {
+        tern_scheduler_scale_input(j->scheduler, call, latents, values + b * row, j->picture);
+        tern_job_fill_told(j, (int)b, 0, values + b * row + j->picture);
+    }
     if (t)
-        tern_tensor_write(t, TERN_F32, values, (size_t)(rows * j->picture) * sizeof(*values));
+        tern_tensor_write(t, TERN_F32, values, (size_t)(rows * row) * sizeof(*values));
     tern_free(j->p->ctx, values);
     return t;
 }

@@ -12,6 +12,7 @@ enum {
     OPT_PROMPT = OPT_OWN,
     OPT_PROMPTS,
     OPT_NEGATIVE,
+    OPT_INIT_IMAGE,
     OPT_OUTPUT,
     OPT_REPORT,
     OPT_RESTART,
@@ -42,7 +43,7 @@ struct settings {
     struct tern_quantize_params q;
     char *prompt[MOST_PROMPTS]; /* owned */
     int n_prompts;
-    const char *output, *report;
+    const char *output, *report, *image;
 };
 
 static const struct opt opts[] = {
@@ -50,6 +51,7 @@ static const struct opt opts[] = {
      "a text to calibrate with, as often as needed: what is\nusually painted with the model (needed, or --prompts)"},
     {OPT_PROMPTS, 0, "prompts", "FILE", "texts to calibrate with, one a line"},
     {OPT_NEGATIVE, 'n', "negative", "TEXT", "what the pictures do not show"},
+    {OPT_INIT_IMAGE, 0, "init-image", "FILE", "instruct-pix2pix: the picture that the texts edit (needed there)"},
     {OPT_OUTPUT, 'o', "output", "FILE", "the recipe to write (default recipe.json). FILE.state is\nthere while it is made"},
     {OPT_REPORT, 0, "report", "FILE.md", "a table of all layers, and the pictures without and with the\nrecipe beside it"},
     {OPT_RESTART, 0, "restart", NULL, "begin anew where an interrupted run would go on"},
@@ -174,6 +176,9 @@ static int apply(const struct opt *opt, const char *value, void *settings)
     case OPT_NEGATIVE:
         s->q.negative_prompt = value;
         return GO_ON;
+    case OPT_INIT_IMAGE:
+        s->image = value;
+        return GO_ON;
     case OPT_OUTPUT:
         s->output = value;
         return GO_ON;
@@ -217,7 +222,9 @@ static int apply(const struct opt *opt, const char *value, void *settings)
 
 static int quantize(struct tern_context *ctx, struct settings *s, const char *model, struct report *report)
 {
+    struct tern_image *image = s->image ? tern_image_load(ctx, s->image) : NULL;
     struct tern_pipeline *p = tern_pipeline_load(ctx, model, &(struct tern_pipeline_params){.dtype = run_dtype(&s->run, ctx)});
+    s->q.init_image = image;
     struct tern_recipe *recipe = p ? tern_pipeline_quantize(p, &s->q) : NULL;
     int code =
         recipe ? GO_ON
@@ -235,6 +242,7 @@ static int quantize(struct tern_context *ctx, struct settings *s, const char *mo
     }
     tern_recipe_destroy(&recipe);
     tern_pipeline_destroy(&p);
+    tern_image_destroy(&image);
     return code == GO_ON ? DONE : code;
 }
 
