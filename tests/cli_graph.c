@@ -29,7 +29,7 @@ static void test_graph_is_shown(void **state)
     expect_text(s->out, "= silu(", "graph after trace");
     assert_null(strstr(s->out, " then "));
     EXPECT(s, RUN(s, "graph", MODEL, "text_encoder", "--after", "all", "--without", "cse"), 0);
-    assert_int_equal(count(s->out, "== after "), 14);
+    assert_int_equal(count(s->out, "== after "), 15);
     EXPECT(s, RUN(s, "graph", MODEL, "unet", "--dtype", "int8"), 0);
     expect_text(s->out, "= quantized_conv2d(", "graph in int8");
     assert_null(strstr(s->out, "= conv2d("));
@@ -121,9 +121,9 @@ static void test_graph_as_json(void **state)
     json_decref(graph);
     json_decref(plan);
     EXPECT(s, RUN(s, "graph", MODEL, "vae_decoder", "--json", "--after", "all"), 0);
-    static const char *const passes[] = {"trace", "fold",    "cse",  "dce", "merge", "smooth",    "quantize", "chunk",
-                                         "tile",  "prepare", "fuse", "pre", "tune",  "algorithm", "concat"};
-    for (int k = 0; k < 15; k++) {
+    static const char *const passes[] = {"trace", "fold", "cse",     "dce",  "merge", "smooth", "quantize",  "filters",
+                                         "chunk", "tile", "prepare", "fuse", "pre",   "tune",   "algorithm", "concat"};
+    for (int k = 0; k < 16; k++) {
         graph = event_of(s, k, "graph");
         assert_string_equal(json_string_value(json_object_get(graph, "pass")), passes[k]);
         json_decref(graph);

@@ -4,10 +4,11 @@
 
 #define SMALL ((size_t)64 << 10) /* bytes */
 
-/* What is made of a weight by the pass `quantize`, or a weight times factors, by the pass `smooth`, in f32 where kernels lack its dtype. */
+/* What is made of a weight by the pass `quantize`; a filter laid out by the pass `filters`; or a weight times factors, by the pass
+ * `smooth`, in f32 where kernels lack its dtype. */
 static bool is_as_large_as_weights(const struct tern_op_desc *d)
 {
-    return tern_op_prepares(d->op) || (d->op == TERN_OP_contiguous && d->out.dtype == TERN_I8) ||
+    return tern_op_prepares(d->op) || (d->op == TERN_OP_contiguous && d->out.ndim == 4) ||
            ((d->op == TERN_OP_mul || d->op == TERN_OP_cast) && (size_t)tern_meta_numel(&d->out) * tern_dtype_size(d->out.dtype) > SMALL);
 }
 
