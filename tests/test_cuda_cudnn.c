@@ -239,6 +239,44 @@ static void test_attention(void **state)
     }
 }
 
+/* A plan that cuDNN wrote is the one that it was; of other text there is none. */
+static void check_written(const struct cuda_dnn_target *t, const struct tern_op_desc *d)
+{
+    struct tern_context *ctx = support_context();
+    struct cuda_dnn_graph g, h;
+    size_t size = 0;
+    assert_true(tern_cuda_dnn_make(t, d, 16, CUDA_DNN_WORKSPACE, &g));
+    char *text = tern_cuda_dnn_write(ctx, t, &g, &size);
+    assert_non_null(text);
+    assert_true(tern_cuda_dnn_read(t, d, 16, CUDA_DNN_WORKSPACE, text, size, &h));
+    assert_int_equal(h.workspace, g.workspace);
+    assert_int_equal(h.n_ids, g.n_ids);
+    assert_memory_equal(h.ids, g.ids, (size_t)g.n_ids * sizeof(*g.ids));
+    assert_true(h.scale == g.scale);
+    tern_cuda_dnn_drop(t, &h);
+    assert_false(tern_cuda_dnn_read(t, d, 16, CUDA_DNN_WORKSPACE, text, size / 2, &h));
+    assert_false(tern_cuda_dnn_read(t, d, 16, CUDA_DNN_WORKSPACE, "{}", 2, &h));
+    assert_int_equal(h.n_made, 0);
+    if (g.workspace > 0)
+        assert_false(tern_cuda_dnn_read(t, d, 16, g.workspace - 1, text, size, &h));
+    tern_cuda_dnn_drop(t, &g);
+    tern_free(ctx, text);
+    tern_context_destroy(&ctx);
+}
+
+static void test_written(void **state)
+{
+    struct cuda_dnn_target t = {&api, NULL, described_or_skip(&devices[4])};
+    struct tern_op_desc d = conv(TERN_F16, 320, 320, 64, 3, 1), compiled = d, self = attention(TERN_F16, 4096, 4096, 40);
+    check_written(&t, &d);
+    post(&compiled, TERN_OP_gelu, 1, NULL);
+    if (compiles)
+        check_written(&t, &compiled);
+    if (compiles && api.cudnnGetVersion() >= 91300)
+        check_written(&t, &self);
+    api.cudnnBackendDestroyDescriptor(t.device);
+}
+
 /* A limit of workspace holds, and no plan is left. */
 static void test_workspace(void **state)
 {
@@ -260,6 +298,6 @@ static void test_workspace(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_convolutions), cmocka_unit_test(test_compiled),
-                                       cmocka_unit_test(test_attention), cmocka_unit_test(test_workspace)};
+                                       cmocka_unit_test(test_attention), cmocka_unit_test(test_written), cmocka_unit_test(test_workspace)};
     return cmocka_run_group_tests(tests, group_setup, support_teardown);
 }

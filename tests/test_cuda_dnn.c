@@ -16,6 +16,7 @@
 #include "core/tensor.h"
 #include "cuda_help.h"
 #include "dnn_help.h"
+#include "gpu_help.h"
 #include "graph/key.h"
 #include "support.h"
 
@@ -130,6 +131,44 @@ static void test_capture(void **state)
     assert_int_equal(to.graph_kernels - from.graph_kernels, 5 * (DNN_CONVOLUTIONS + 1));
     assert_int_equal(ctx->device->queue->launches - launches, 7 * (DNN_CONVOLUTIONS + 1) + 1); /* the captured ones count as well */
     tern_context_destroy(&ctx);
+}
+
+/* ---- plans on disk ---- */
+
+/* The plan by a new context; plans of cuDNN that were made meanwhile, and how many were read. */
+static int plan_anew(const char *folder, int *read)
+{
+    const int made = dnn.standin_dnn_plans_made(), before = dnn.standin_dnn_plans_read();
+    struct tern_context *ctx =
+        tern_context_create(&(struct tern_context_params){.device = "cuda", .threads = 1, .cache_dir = folder, .log = gpu_count_warnings});
+    if (!ctx)
+        fail_msg("%s", tern_create_error());
+    expect_plan(ctx, 1);
+    tern_context_destroy(&ctx);
+    *read = dnn.standin_dnn_plans_read() - before;
+    return dnn.standin_dnn_plans_made() - made;
+}
+
+/* Another context finds them; those of another cuDNN, and damaged ones, are made again. */
+static void test_plans_are_kept(void **state)
+{
+    char folder[GPU_FOLDER], pattern[GPU_FOLDER + 40];
+    int read;
+    tern_context_destroy(&(struct tern_context *){cuda_open()}); /* skips without the stand-ins */
+    assert_int_equal(gpu_make_folder(folder, "dnn"), 0);
+    snprintf(pattern, sizeof(pattern), "%s/cuda/*.bin", folder);
+    const int made = plan_anew(folder, &read);
+    assert_true(made >= DNN_CONVOLUTIONS && read == 0);
+    assert_int_equal(plan_anew(folder, &read), 0);
+    assert_true(read >= DNN_CONVOLUTIONS); /* descriptions that were asked for while the plan was made, too */
+    dnn.standin_dnn_set(VERSION + 1, WORKSPACE);
+    assert_int_equal(plan_anew(folder, &read), made);
+    assert_int_equal(read, 0);
+    gpu_damage_files(pattern, 1, false);
+    gpu_warnings = 0;
+    assert_int_equal(plan_anew(folder, &read), made);
+    assert_true(read == 0 && gpu_warnings >= DNN_CONVOLUTIONS);
+    gpu_remove_folder(folder);
 }
 
 /* ---- one call ---- */
@@ -350,19 +389,9 @@ static void test_large(void **state)
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(test_table),
-                                       TEST(test_epilogues),
-                                       TEST(test_half),
-                                       TEST(test_capture),
-                                       TEST(test_alignment),
-                                       TEST(test_execution),
-                                       TEST(test_every_call),
-                                       TEST(test_memory),
-                                       TEST(test_without),
-                                       TEST(test_alone),
-                                       TEST(test_plans),
-                                       TEST(test_versions),
-                                       TEST(test_before_attention),
-                                       TEST(test_large)};
+    const struct CMUnitTest tests[] = {TEST(test_table),          TEST(test_epilogues),        TEST(test_half),      TEST(test_capture),
+                                       TEST(test_plans_are_kept), TEST(test_alignment),        TEST(test_execution), TEST(test_every_call),
+                                       TEST(test_memory),         TEST(test_without),          TEST(test_alone),     TEST(test_plans),
+                                       TEST(test_versions),       TEST(test_before_attention), TEST(test_large)};
     return cmocka_run_group_tests(tests, group_setup, cuda_group_teardown);
 }

@@ -174,7 +174,7 @@ static struct cuda_dnn_plan *plan_of(struct cuda_device *d, const struct tern_op
         return NULL;
     p->desc = *desc;
     p->alignment = alignment;
-    p->works = tern_cuda_dnn_make(&s->target, desc, alignment, plain ? plain->graph.workspace : CUDA_DNN_WORKSPACE, &p->graph);
+    p->works = tern_cuda_dnn_find(d, &s->target, desc, alignment, plain ? plain->graph.workspace : CUDA_DNN_WORKSPACE, &p->graph);
     chain = &s->plans[tern_gpu_hash((uint64_t)alignment, desc, sizeof(*desc)) % CUDA_DNN_TABLE];
     p->next = *chain;
     return *chain = p;

@@ -45,6 +45,14 @@ cudnnBackendDescriptor_t tern_cuda_dnn_graph_make(const struct cuda_dnn_target *
 bool tern_cuda_dnn_make(const struct cuda_dnn_target *t, const struct tern_op_desc *d, int64_t alignment, int64_t workspace,
                         struct cuda_dnn_graph *g);
 void tern_cuda_dnn_drop(const struct cuda_dnn_target *t, struct cuda_dnn_graph *g);
+/* dnn_keep.c: the same, from the cache folder if it is there, and else kept there. The device is entered. */
+bool tern_cuda_dnn_find(struct cuda_device *d, const struct cuda_dnn_target *t, const struct tern_op_desc *desc, int64_t alignment,
+                        int64_t workspace, struct cuda_dnn_graph *g);
+/* The plan as cuDNN writes it, tern_free; NULL when it does not, or without memory (recorded). */
+char *tern_cuda_dnn_write(struct tern_context *ctx, const struct cuda_dnn_target *t, const struct cuda_dnn_graph *g, size_t *size);
+/* What was written, as tern_cuda_dnn_make would have made it of the same. False when cuDNN does not take it; then nothing is left. */
+bool tern_cuda_dnn_read(const struct cuda_dnn_target *t, const struct tern_op_desc *d, int64_t alignment, int64_t workspace,
+                        const char *text, size_t size, struct cuda_dnn_graph *g);
 
 /* dnn.c: "cuDNN 9.26.0", or "no cuDNN" and why. Opens it. */
 void tern_cuda_dnn_describe(struct cuda_device *d, char *out, size_t size);

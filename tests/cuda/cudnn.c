@@ -11,7 +11,7 @@ CUDNN_FUNCTIONS(DECLARE)
 
 enum { MOST = 8192 };
 static struct descriptor *all[MOST];
-static int live, runs;
+static int live, runs, plans_made, plans_read;
 static size_t claimed = 91900;
 int64_t dnn_workspace = 4096;
 static struct {
@@ -21,6 +21,8 @@ static struct {
 
 int standin_dnn_live(void) { return live; }
 int standin_dnn_runs(void) { return runs; }
+int standin_dnn_plans_made(void) { return plans_made; }
+int standin_dnn_plans_read(void) { return plans_read; }
 int standin_dnn_pending(void) { return fault.nth > 0; }
 
 void standin_dnn_fail(const char *function, int nth, int error)
@@ -169,6 +171,7 @@ cudnnStatus_t cudnnBackendDestroyDescriptor(cudnnBackendDescriptor_t descriptor)
 static size_t size_of(int type)
 {
     return type == CUDNN_TYPE_BOOLEAN ? sizeof(bool)
+           : type == CUDNN_TYPE_CHAR  ? 1
            : type == CUDNN_TYPE_INT64 || type == CUDNN_TYPE_VOID_PTR || type == CUDNN_TYPE_BACKEND_DESCRIPTOR || type == CUDNN_TYPE_HANDLE
                ? 8
                : 4;
@@ -228,6 +231,8 @@ static const struct schema {
     {CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, 1},
     {CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, CUDNN_TYPE_HANDLE, 1, 1},
     {CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, 1},
+    {CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, CUDNN_TYPE_CHAR, 1,
+     sizeof(struct dnn_written)},
     {CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, CUDNN_TYPE_INT64, 1, DNN_VALUES},
     {CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, CUDNN_TYPE_VOID_PTR, 1, DNN_VALUES},
     {CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, CUDNN_TYPE_VOID_PTR, 1, 1},
@@ -274,6 +279,53 @@ cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t descriptor, cudn
     return CUDNN_STATUS_BAD_PARAM;
 }
 
+static uint64_t mix(uint64_t h, const void *data, size_t size)
+{
+    for (size_t i = 0; i < size; i++)
+        h = (h ^ ((const unsigned char *)data)[i]) * 1099511628211u; /* FNV-1a */
+    return h;
+}
+
+/* Of a graph and its parts, but not of the handle. */
+static uint64_t hash_of(uint64_t h, const struct descriptor *d)
+{
+    h = mix(h, &d->kind, sizeof(d->kind));
+    for (int i = 0; i < d->n; i++) {
+        const struct attribute *a = &d->attributes[i];
+        h = mix(h, &a->name, sizeof(a->name));
+        for (int64_t k = 0; a->type == CUDNN_TYPE_BACKEND_DESCRIPTOR && k < a->count; k++)
+            h = hash_of(h, a->v.address[k]);
+        if (a->type != CUDNN_TYPE_BACKEND_DESCRIPTOR && a->type != CUDNN_TYPE_HANDLE)
+            h = mix(h, &a->v, (size_t)a->count * size_of(a->type));
+    }
+    return h;
+}
+
+/* Engine and graph of a plan that was written. */
+static cudnnStatus_t read_plan(struct descriptor *plan, const struct attribute *text)
+{
+    struct dnn_written w = {.engine = ENGINES};
+    if (text->count == sizeof(w))
+        memcpy(&w, &text->v, sizeof(w));
+    for (int i = 0; !memcmp(w.magic, DNN_MAGIC, sizeof(w.magic)) && w.engine < ENGINES && i < MOST; i++)
+        if (all[i] && all[i]->kind == CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR && all[i]->finalised && hash_of(1, all[i]) == w.graph) {
+            plan->engine = (int)w.engine;
+            plan->graph = all[i];
+            plans_read++;
+            return CUDNN_STATUS_SUCCESS;
+        }
+    return CUDNN_STATUS_NOT_SUPPORTED;
+}
+
+static cudnnStatus_t write_plan(const struct descriptor *plan, int64_t wanted, int64_t *count, void *values)
+{
+    struct dnn_written w = {DNN_MAGIC, plan->engine, hash_of(1, plan->graph)};
+    *count = sizeof(w);
+    if (wanted >= (int64_t)sizeof(w))
+        memcpy(values, &w, sizeof(w));
+    return wanted && wanted < (int64_t)sizeof(w) ? CUDNN_STATUS_BAD_PARAM : CUDNN_STATUS_SUCCESS;
+}
+
 cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t descriptor)
 {
     INJECT();
@@ -283,8 +335,12 @@ cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t descriptor)
     cudnnStatus_t error = dnn_check(d);
     if (error)
         return error;
+    const struct attribute *text = dnn_attribute(d, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION);
+    if (text && (error = read_plan(d, text)))
+        return error;
     d->finalised = true;
-    if (d->kind == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR) {
+    if (d->kind == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR && !text) {
+        plans_made++;
         const struct descriptor *config = dnn_part(d, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG);
         d->engine = config->engine;
         d->graph = config->graph;
@@ -336,6 +392,8 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t const descriptor
         *count = 1;
         return CUDNN_STATUS_SUCCESS;
     }
+    if (name == CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION && type == CUDNN_TYPE_CHAR && d->graph)
+        return write_plan(d, wanted, count, values);
     if (name == CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE && type == CUDNN_TYPE_INT64 && wanted == 1) {
         *(int64_t *)values = d->engine == ENGINE_LARGE ? INT64_MAX / 2 : dnn_workspace;
         *count = 1;

@@ -40,6 +40,15 @@ struct cudnnContext {
 /* What engines do, in the order in which heuristics propose them. */
 enum { ENGINE_WINOGRAD, ENGINE_LARGE, ENGINE_TENSOR, ENGINE_PLAIN, ENGINES };
 
+/* A plan as it is written: cuDNN's has all that it needs, this one a hash of the operation graph, of which the same has to be there when it
+ * is read. */
+struct dnn_written {
+    char magic[8];
+    int64_t engine;
+    uint64_t graph;
+};
+#define DNN_MAGIC "{\"plan\""
+
 struct dnn_tensor {
     int64_t id, alignment;
     enum element type;

@@ -69,10 +69,15 @@ STANDIN_API void standin_blas_fail(int error);
  * function gives the error; the version it claims to be, and the bytes of workspace that its plans need. */
 STANDIN_API int standin_dnn_live(void);
 STANDIN_API int standin_dnn_runs(void);
+/* Plans of configurations, and plans that were written before. */
+STANDIN_API int standin_dnn_plans_made(void);
+STANDIN_API int standin_dnn_plans_read(void);
 STANDIN_API void standin_dnn_fail(const char *function, int nth, int error);
 STANDIN_API int standin_dnn_pending(void);
 STANDIN_API void standin_dnn_set(size_t version, int64_t workspace);
 
-#define STANDIN_DNN_FUNCTIONS(F) F(standin_dnn_live) F(standin_dnn_runs) F(standin_dnn_fail) F(standin_dnn_pending) F(standin_dnn_set)
+#define STANDIN_DNN_FUNCTIONS(F) \
+    F(standin_dnn_plans_made)    \
+    F(standin_dnn_plans_read) F(standin_dnn_live) F(standin_dnn_runs) F(standin_dnn_fail) F(standin_dnn_pending) F(standin_dnn_set)
 
 #endif
