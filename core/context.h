@@ -17,7 +17,7 @@ struct tern_scope_stack {
     int *starts; /* first tensor of each scope that has its own: the outermost ones */
     int n_starts, starts_capacity;
     int depth; /* begun and not ended; more than n_starts while there is no memory */
-    int floor; /* of them, those that are not the running callback's to end */
+    int floor; /* of them, those that are not the function's that is traced to end */
 };
 
 struct tern_context {
@@ -50,7 +50,8 @@ struct tern_context {
     char *chosen, *behind;      /* by name: the one that was taken, of a list those behind it or NULL */
 
     struct tern_scope_stack scopes;
-    const char *asked; /* atomic; the thread that is in params.cancel, whose own calls are not asked again; NULL: none */
+    const char *scopes_of; /* atomic: the thread that began the innermost scope, as tern_this_thread has it; NULL: none is open */
+    const char *asked;     /* atomic; the thread that is in params.cancel, whose own calls are not asked again; NULL: none */
 
     /* Set by the layers above; core only carries and releases them. */
     struct tern_dispatch *dispatch; /* ops/dispatch.c */
@@ -75,8 +76,12 @@ void tern_scope_release_all(struct tern_context *ctx);
  * left open. */
 struct tern_scope_stack tern_scopes_leave(struct tern_context *ctx);
 void tern_scopes_return(struct tern_context *ctx, const struct tern_scope_stack *left);
-/* Around a callback: what is open now it cannot end. _unguard takes what _guard returned; scopes that the callback has left open are an
- * error of `who`, which is returned, and end. */
+/* Around a callback: no scope is open to it, so that what it makes is the callback's. _back takes what _aside returned; scopes that the
+ * callback has left open are an error of `who`, which is returned, and end. Scopes of another thread stay as they are: plans run in
+ * threads that have none. */
+struct tern_scope_stack tern_scopes_aside(struct tern_context *ctx);
+enum tern_status tern_scopes_back(struct tern_context *ctx, const struct tern_scope_stack *aside, const char *who);
+/* Around a function that is traced, whose tensors belong to the scope that is open, and which cannot end it. Likewise. */
 int tern_scopes_guard(struct tern_context *ctx);
 enum tern_status tern_scopes_unguard(struct tern_context *ctx, int floor, const char *who);
 /* Of this thread's last tern_context_create, beside tern_create_error. */

@@ -40,6 +40,7 @@ void tern_scope_begin(struct tern_context *ctx)
     if (s->n_starts == s->depth && tern_grow(ctx, (void **)&s->starts, s->n_starts, &s->starts_capacity, sizeof(*s->starts)))
         s->starts[s->n_starts++] = s->count;
     s->depth++;
+    __atomic_store_n(&ctx->scopes_of, tern_this_thread(), __ATOMIC_RELAXED);
 }
 
 static void pop(struct tern_context *ctx)
@@ -49,6 +50,8 @@ static void pop(struct tern_context *ctx)
     const int start = own ? s->starts[--s->n_starts] : s->depth ? s->count : 0; /* what none owns goes with the outermost scope */
     while (s->count > start)
         tern_tensor_unref(&s->tensors[--s->count]);
+    if (!s->depth)
+        __atomic_store_n(&ctx->scopes_of, NULL, __ATOMIC_RELAXED);
     if (!s->depth && s->capacity > ROOM) { /* it is empty */
         tern_free(ctx, s->tensors);
         s->tensors = NULL;
@@ -109,6 +112,7 @@ struct tern_scope_stack tern_scopes_leave(struct tern_context *ctx)
     if (ctx->scopes.depth) {
         left = ctx->scopes;
         memset(&ctx->scopes, 0, sizeof(ctx->scopes));
+        __atomic_store_n(&ctx->scopes_of, NULL, __ATOMIC_RELAXED);
     }
     return left;
 }
@@ -121,6 +125,32 @@ void tern_scopes_return(struct tern_context *ctx, const struct tern_scope_stack 
         return;
     tern_scope_release_all(ctx);
     ctx->scopes = *left;
+    __atomic_store_n(&ctx->scopes_of, tern_this_thread(), __ATOMIC_RELAXED);
+}
+
+/* Whether scopes are this thread's to look at. */
+static bool are_own(const struct tern_context *ctx) { return __atomic_load_n(&ctx->scopes_of, __ATOMIC_RELAXED) == tern_this_thread(); }
+
+/* Scopes beyond the floor: an error of `who`, unless there is another, which code that stopped there has left them for. */
+static enum tern_status check_left(struct tern_context *ctx, const char *who)
+{
+    const int open = ctx->scopes.depth - ctx->scopes.floor;
+    return open > 0 && !tern_failed(ctx) ? tern_fail(ctx, TERN_E_INVALID, "%s left %d scope%s open", who, open, open == 1 ? "" : "s")
+                                         : TERN_OK;
+}
+
+struct tern_scope_stack tern_scopes_aside(struct tern_context *ctx)
+{
+    return are_own(ctx) ? tern_scopes_leave(ctx) : (struct tern_scope_stack){0};
+}
+
+enum tern_status tern_scopes_back(struct tern_context *ctx, const struct tern_scope_stack *aside, const char *who)
+{
+    if (!aside->depth && !are_own(ctx))
+        return TERN_OK;
+    const enum tern_status st = check_left(ctx, who);
+    tern_scopes_return(ctx, aside);
+    return st;
 }
 
 int tern_scopes_guard(struct tern_context *ctx)
@@ -132,10 +162,7 @@ int tern_scopes_guard(struct tern_context *ctx)
 
 enum tern_status tern_scopes_unguard(struct tern_context *ctx, int floor, const char *who)
 {
-    const int open = ctx->scopes.depth - ctx->scopes.floor;
-    enum tern_status st = TERN_OK;
-    if (open > 0 && !tern_failed(ctx)) /* code that stops at an error may leave them */
-        st = tern_fail(ctx, TERN_E_INVALID, "%s left %d scope%s open", who, open, open == 1 ? "" : "s");
+    const enum tern_status st = check_left(ctx, who);
     while (ctx->scopes.depth > ctx->scopes.floor)
         pop(ctx);
     ctx->scopes.floor = floor;

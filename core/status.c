@@ -89,8 +89,9 @@ void tern_error_clear(struct tern_context *ctx) { clear(ctx, false); }
 
 void tern_error_clear_own(struct tern_context *ctx) { clear(ctx, true); }
 
-/* Its address is the thread's name. */
 static _Thread_local char thread;
+
+const char *tern_this_thread(void) { return &thread; }
 
 bool tern_budget_lift(struct tern_context *ctx, bool lift)
 {
@@ -119,11 +120,11 @@ void tern_report(struct tern_context *ctx, const char *stage, int64_t done, int6
     struct tern_progress p = {.stage = stage, .done = done, .total = total, .seconds = seconds};
     if (!ctx->params.progress)
         return;
-    const int floor = tern_scopes_guard(ctx);
+    const struct tern_scope_stack scopes = tern_scopes_aside(ctx);
     const bool lifted = tern_budget_lift(ctx, false);
     ctx->params.progress(&p, ctx->params.user);
     tern_budget_lift(ctx, lifted);
-    tern_scopes_unguard(ctx, floor, "the progress callback");
+    tern_scopes_back(ctx, &scopes, "the progress callback");
 }
 
 enum tern_status tern_check_cancel(struct tern_context *ctx)
@@ -132,11 +133,13 @@ enum tern_status tern_check_cancel(struct tern_context *ctx)
     /* Plans may run in several threads: one is asked at a time, and the others go on until they ask next. */
     if (!ctx->params.cancel || !__atomic_compare_exchange_n(&ctx->asked, &none, &thread, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
         return TERN_OK;
+    const struct tern_scope_stack scopes = tern_scopes_aside(ctx);
     const bool lifted = tern_budget_lift(ctx, false);
     const bool stop = ctx->params.cancel(ctx->params.user);
     tern_budget_lift(ctx, lifted);
+    const enum tern_status left = tern_scopes_back(ctx, &scopes, "the cancel callback");
     __atomic_store_n(&ctx->asked, NULL, __ATOMIC_RELEASE);
-    return stop ? tern_fail(ctx, TERN_E_CANCELLED, "cancelled") : TERN_OK;
+    return stop ? tern_fail(ctx, TERN_E_CANCELLED, "cancelled") : left;
 }
 
 bool tern_is_asked(const struct tern_context *ctx) { return __atomic_load_n(&ctx->asked, __ATOMIC_RELAXED) == &thread; }

@@ -24,8 +24,6 @@ static tern_tensor *take_weight(struct tern_context *ctx, const struct tern_valu
                   tern_meta_same_shape(&t->meta, &v->meta) ? " (dtypes and strides must be equal, too)" : "");
         return NULL;
     }
-    if (!t->constant) /* kernels keep other forms of it from now on */
-        tern_tensor_make_constant(t);
     return tern_tensor_ref(t);
 }
 
@@ -55,6 +53,9 @@ static enum tern_status bind_values(struct tern_binding *b, const struct tern_we
         else if (v->kind == TERN_VALUE_WEIGHT && v->uses && !(b->bound[i] = take_weight(g->ctx, v, weights)))
             return tern_error_status(g->ctx);
     }
+    for (int i = 0; i < g->n_values; i++)
+        if (b->bound[i] && !b->bound[i]->constant) /* kernels keep other forms of it from now on */
+            tern_tensor_make_constant(b->bound[i]);
     return tern_binding_prepare(b, former);
 }
 
@@ -148,9 +149,10 @@ static struct tern_binding *bind(struct tern_plan *plan, const struct tern_weigh
 
 void tern_binding_set_streaming(struct tern_binding *b, enum tern_streaming streaming)
 {
-    if (b)
-        b->in_order = streaming != TERN_STREAMING_SPILL;
-    if (!b || !b->plan->facts.travels)
+    if (!b || tern_failed(b->plan->ctx)) /* whose error it is could not be told from that of a folder that cannot be written */
+        return;
+    b->in_order = streaming != TERN_STREAMING_SPILL;
+    if (!b->plan->facts.travels)
         return;
     tern_spill_destroy(b->plan->ctx, &b->spill);
     if (streaming != TERN_STREAMING_PREPARE)

@@ -133,17 +133,12 @@ static enum tern_status run(struct tern_binding *binding, tern_tensor *const *in
         return tern_error_status(ctx);
     struct tern_run r = {p, binding, in, out, m, host == binding ? &m->own : &m->guest, observer, NULL};
     bool scope = needs_scope(p, inputs, outputs);
-    int floor = 0;
-    if (scope) {
+    if (scope)
         tern_scope_begin(ctx);
-        floor = tern_scopes_guard(ctx); /* from the cancel callback and the observer */
-    }
     enum tern_status st = run_in_memory(&r, inputs, outputs, in, out);
     tern_run_memory_give(host->plan, m);
     if (!scope)
         return st;
-    const enum tern_status left = tern_scopes_unguard(ctx, floor, "plan: a callback");
-    st = st ? st : left;
     for (int i = 0; i < p->graph->n_outputs; i++)
         if (st || outputs[i])
             out[i] = NULL; /* the caller's, or not to be kept */

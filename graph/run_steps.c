@@ -163,7 +163,10 @@ enum tern_status tern_run_steps(struct tern_run *r)
         st = r->captured ? TERN_OK : tern_check_cancel(p->ctx);
         st = st ? st : run_step(r, &p->steps[s], r->observer ? &brought : NULL);
         if (!st && r->observer && !(st = p->device->queue->fns->finish(p->device->queue))) {
-            tern_step_tell(r->observer, &p->steps[s], begin - start, brought - begin, tern_now() - start);
+            const double end = tern_now() - start;
+            const struct tern_scope_stack scopes = tern_scopes_aside(p->ctx);
+            tern_step_tell(r->observer, &p->steps[s], begin - start, brought - begin, end);
+            tern_scopes_back(p->ctx, &scopes, "plan: a callback");
             st = tern_error_status(p->ctx); /* of the observer */
         }
     }

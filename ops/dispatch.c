@@ -368,15 +368,12 @@ static bool wants_cast_bias(const struct tern_context *ctx, enum tern_op op, ter
            in[2]->constant && in[2]->meta.dtype == TERN_F32 && (in[0]->meta.dtype == TERN_F16 || in[0]->meta.dtype == TERN_BF16);
 }
 
-/* Ops have the context's scopes, which runs of plans in other threads, who ask, too, have not. */
 static bool is_cancelled(struct tern_context *ctx)
 {
-    const int floor = tern_scopes_guard(ctx);
     struct tern_recorder *recorder = ctx->recorder;
     ctx->recorder = NULL; /* what the callback computes is none of the graph that is traced */
     const enum tern_status st = tern_check_cancel(ctx);
     ctx->recorder = recorder;
-    tern_scopes_unguard(ctx, floor, "the cancel callback");
     return st || tern_failed(ctx);
 }
 

@@ -228,6 +228,64 @@ static void scopes_of_a_run_are_its_own(void **state)
     tern_context_destroy(&ctx);
 }
 
+/* A callback that makes a tensor of its own. */
+struct maker {
+    struct tern_context *ctx;
+    tern_tensor *made;
+};
+
+static bool makes(void *user)
+{
+    struct maker *m = user;
+    if (m->ctx && !m->made)
+        m->made = tern_tensor_create(m->ctx, TERN_F32, 2, matrix.shape, (const float[]){6, 5, 4, 3, 2, 1});
+    return false;
+}
+
+static void makes_too(void *user, const struct tern_step_profile *step) { makes(user); }
+
+/* It is the callback's wherever it is asked: in a run that makes its outputs, in one that is given them, for an op that has scopes of its
+ * own (f16 that is computed in f32), and when the caller has a scope open. */
+static void what_a_callback_makes_is_its_own(void **state)
+{
+    enum { MADE, GIVEN, OBSERVED, EAGER, WAYS };
+    for (int i = 0; i < 2 * WAYS; i++) {
+        struct maker m = {NULL, NULL};
+        struct tern_context *ctx =
+            tern_context_create(&(struct tern_context_params){.threads = 1, .cancel = i % WAYS == OBSERVED ? NULL : makes, .user = &m});
+        struct tern_binding *b = bound(ctx, sign_and_square, 2);
+        tern_tensor *in = tern_tensor_create(ctx, TERN_F32, 2, matrix.shape, (const float[]){1, 2, 3, 4, 5, 6}), *out[2] = {NULL};
+        tern_tensor *half = tern_cast(in, TERN_F16), *y = NULL;
+        if (i % WAYS == GIVEN)
+            assert_int_equal(tern_plan_run(b, &in, out), TERN_OK);
+        assert_int_equal(tern_op_force(ctx, "reference"), TERN_OK);
+        m.ctx = ctx;
+        if (i >= WAYS)
+            tern_scope_begin(ctx);
+        if (i % WAYS == EAGER)
+            y = tern_softmax(half, 1);
+        else if (i % WAYS == OBSERVED)
+            assert_int_equal(tern_plan_profile(b, &in, out, makes_too, &m), TERN_OK);
+        else
+            assert_int_equal(tern_plan_run(b, &in, out), TERN_OK);
+        if (i >= WAYS)
+            tern_scope_end_many(ctx, (tern_tensor *[]){NULL}, 1);
+        assert_non_null(m.made);
+        assert_values(m.made, (const float[]){6, 5, 4, 3, 2, 1});
+        tern_tensor *all[] = {m.made,
+                              in,
+                              half,
+                              i >= WAYS ? NULL : y,
+                              i >= WAYS && i % WAYS != GIVEN ? NULL : out[0],
+                              i >= WAYS && i % WAYS != GIVEN ? NULL : out[1]};
+        for (int k = 0; k < 6; k++)
+            tern_tensor_unref(&all[k]);
+        assert_false(tern_failed(ctx));
+        tern_binding_unref(&b);
+        tern_context_destroy(&ctx);
+    }
+}
+
 static void outputs_have_memory_of_their_own(void **state)
 {
     struct tern_context *ctx = support_context();
@@ -320,7 +378,14 @@ static enum tern_status plus_weight(void *weights, tern_tensor *const *in, tern_
     return TERN_OK;
 }
 
-/* Neither itself nor through a view from before. */
+static enum tern_status plus_weights(void *user, tern_tensor *const *in, tern_tensor **out)
+{
+    tern_tensor *first = tern_add(in[0], tern_weights_get(user, "w"));
+    out[0] = tern_add(first, tern_weights_get(user, "z"));
+    return out[0] ? TERN_OK : TERN_E_INVALID;
+}
+
+/* Neither itself nor through a view from before; what a plan could not be bound to still is. */
 static void bound_weights_are_not_written_to(void **state)
 {
     static const float values[] = {1, 2, 3, 4, 5, 6}, zeros[6];
@@ -330,8 +395,18 @@ static void bound_weights_are_not_written_to(void **state)
     tern_tensor *w = tern_tensor_create(ctx, TERN_F32, 2, matrix.shape, zeros), *flat = tern_reshape(w, 1, (const int64_t[]){6});
     tern_tensor *again = tern_reshape(flat, 2, matrix.shape), *x = tern_tensor_create(ctx, TERN_F32, 2, matrix.shape, values);
     assert_int_equal(tern_weights_add(weights, "w", w), TERN_OK);
+    assert_int_equal(tern_weights_add(weights, "z", x), TERN_OK);
     struct tern_graph *g = tern_graph_trace(ctx, plus_weight, weights, weights, &matrix, 1, 1);
     struct tern_plan *plan = tern_plan_compile(g, NULL);
+    struct tern_graph *more = tern_graph_trace(ctx, plus_weights, weights, weights, &matrix, 1, 1);
+    struct tern_plan *wants = tern_plan_compile(more, NULL);
+    tern_weights_unref(&weights);
+    weights = tern_weights_create(ctx); /* without what only the second graph reads */
+    assert_int_equal(tern_weights_add(weights, "w", w), TERN_OK);
+    assert_null(tern_plan_bind(wants, weights));
+    support_error(ctx, TERN_E_NOT_FOUND, "plan: weight \"z\"");
+    tern_plan_unref(&wants);
+    tern_graph_destroy(&more);
     assert_int_equal(tern_tensor_write(w, TERN_F32, values, sizeof(values)), TERN_OK); /* a set may be filled until it is bound */
     struct tern_binding *b = tern_plan_bind(plan, weights);
     assert_non_null(b);
@@ -416,10 +491,11 @@ static void constants_are_those_of_the_compilation(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(values_without_an_address_are_read), cmocka_unit_test(symbols_belong_to_their_recording),
-        cmocka_unit_test(scopes_of_a_trace_are_its_own),      cmocka_unit_test(scopes_of_a_run_are_its_own),
-        cmocka_unit_test(outputs_have_memory_of_their_own),   cmocka_unit_test(tensors_belong_to_their_context),
-        cmocka_unit_test(bound_weights_are_not_written_to),   cmocka_unit_test(constants_are_those_of_the_compilation),
+        cmocka_unit_test(values_without_an_address_are_read),     cmocka_unit_test(symbols_belong_to_their_recording),
+        cmocka_unit_test(scopes_of_a_trace_are_its_own),          cmocka_unit_test(scopes_of_a_run_are_its_own),
+        cmocka_unit_test(what_a_callback_makes_is_its_own),       cmocka_unit_test(outputs_have_memory_of_their_own),
+        cmocka_unit_test(tensors_belong_to_their_context),        cmocka_unit_test(bound_weights_are_not_written_to),
+        cmocka_unit_test(constants_are_those_of_the_compilation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 #include <tern/ops.h>
+#include <tern/weights.h>
 
 #include "core/context.h"
 #include "model_help.h"
@@ -153,6 +154,15 @@ static void later_runs_read_the_file(void **state)
         run(&f, found);
         assert_memory_equal(found, expected, sizeof(found));
     }
+    /* an error of another call stays as it is, and so does how weights travel */
+    assert_null(tern_weights_open(f.ctx, "/"));
+    const enum tern_status before = tern_error_status(f.ctx);
+    assert_int_equal(before, TERN_E_IO);
+    tern_binding_set_streaming(f.binding, TERN_STREAMING_SPILL);
+    assert_int_equal(tern_error_status(f.ctx), before);
+    tern_error_clear(f.ctx);
+    run(&f, found);
+    assert_memory_equal(found, expected, sizeof(found));
     close(file);
     close_fixture(&f);
     remove_cache(cache);

@@ -31,7 +31,8 @@ struct tern_allocator {
     void *user;
 };
 
-/* Callbacks, here and in all other headers, return: they must not throw or longjmp through the library. They come from the thread that
+/* Callbacks, here and in all other headers, return: they must not throw or longjmp through the library. No scope is open to them: what
+ * tensors they make are theirs. They come from the thread that
  * calls it; `log` may be called by several threads at once where several use the context. A pipeline begins nothing in one that comes while
  * it makes a module or a plan: `log`, and `progress` of "tune". */
 struct tern_context_params {

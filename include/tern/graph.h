@@ -172,7 +172,8 @@ enum tern_streaming {
 };
 /* TERN_STREAMING_SPILL is the default, and a call begins it anew. The file lies in the cache folder, has no name, and is gone with the
  * binding or its process. It is not made where the disk would then have less space free than the file takes; with one line of the log, runs
- * prepare anew then, and so they do when it cannot be written or read. Not while the binding runs. */
+ * prepare anew then, and so they do when it cannot be written or read. Not while the binding runs; nothing changes while an error is
+ * recorded. */
 TERN_API void tern_binding_set_streaming(struct tern_binding *binding, enum tern_streaming streaming);
 
 TERN_API struct tern_binding *tern_binding_ref(struct tern_binding *binding);

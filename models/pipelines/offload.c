@@ -143,9 +143,9 @@ void tern_choice_tell(struct tern_context *ctx, tern_choice_callback *on_choice,
     const struct tern_choice choice = {what, value, why};
     if (!on_choice)
         return;
-    const int floor = tern_scopes_guard(ctx);
+    const struct tern_scope_stack scopes = tern_scopes_aside(ctx);
     on_choice(&choice, user);
-    tern_scopes_unguard(ctx, floor, "on_choice");
+    tern_scopes_back(ctx, &scopes, "on_choice");
 }
 
 static void tell(const struct tern_job *j, const char *what, const char *value, const char *why)

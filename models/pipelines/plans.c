@@ -241,10 +241,10 @@ static void tell(void *user, const struct tern_step_profile *step)
     s.start += t->before;
     struct tern_context *ctx = t->job->p->ctx;
     struct tern_device *former = tern_device_go(ctx, ctx->own); /* what the callback computes is none of the component */
-    const int floor = tern_scopes_guard(ctx);
+    const struct tern_scope_stack scopes = tern_scopes_aside(ctx);
     t->job->params.on_kernel(t->component, &s, t->job->params.on_kernel_user);
     tern_device_go(ctx, former);
-    tern_scopes_unguard(t->job->p->ctx, floor, "on_kernel");
+    tern_scopes_back(t->job->p->ctx, &scopes, "on_kernel");
 }
 
 enum tern_status tern_job_run_plan(const struct tern_job *j, const char *component, struct tern_binding *b, tern_tensor *const *in,

@@ -51,10 +51,10 @@ static void show(const struct tern_job *j, int step, int steps, const float *lat
     for (int i = 0; i < j->params.count && !tern_failed(j->p->ctx); i++) {
         const float *z = latents + i * j->picture;
         struct tern_image *image = j->p->preview_alone ? tern_decoder_run(j, &d, z) : map(j, z);
-        const int floor = tern_scopes_guard(j->p->ctx);
+        const struct tern_scope_stack scopes = tern_scopes_aside(j->p->ctx);
         if (image)
             j->params.on_preview(step, steps, i, image, j->params.on_preview_user);
-        tern_scopes_unguard(j->p->ctx, floor, "on_preview");
+        tern_scopes_back(j->p->ctx, &scopes, "on_preview");
         tern_image_destroy(&image);
     }
     if (j->p->preview_alone)

@@ -80,10 +80,10 @@ enum tern_status tern_job_sample(struct tern_job *j)
             break;
         const int total = tern_job_expected_calls(j) - j->begin;
         tern_report(ctx, stage, i + 1 - j->begin, total, tern_now() - start);
-        const int floor = tern_scopes_guard(ctx);
+        const struct tern_scope_stack scopes = tern_scopes_aside(ctx);
         if (j->params.on_step)
             j->params.on_step(i + 1 - j->begin, total, j->latents, j->params.count * j->picture, j->params.on_step_user);
-        tern_scopes_unguard(ctx, floor, "on_step");
+        tern_scopes_back(ctx, &scopes, "on_step");
     }
     tern_predictor_close(j, &s.predictor);
     tern_free(ctx, s.noise);

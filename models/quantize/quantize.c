@@ -219,14 +219,14 @@ static enum tern_status find_recipe(struct tern_quantize_run *run)
     }
     if (tern_failed(run->ctx) || tern_quantize_search(run) || tern_quantize_choose(run))
         return tern_error_status(run->ctx);
-    const int floor = tern_scopes_guard(run->ctx);
+    const struct tern_scope_stack scopes = tern_scopes_aside(run->ctx);
     run->p->trying = false; /* the plans of trials are gone, and a callback of the params may make pictures */
     run->ctx->params.progress = run->progress;
     struct tern_device *former = tern_device_go(run->ctx, run->ctx->own);
     for (int i = 0; run->params.on_picture && i < run->params.n_prompts; i++)
         run->params.on_picture(i, run->before[i], run->after[i], run->params.on_picture_user);
     tern_device_go(run->ctx, former);
-    tern_scopes_unguard(run->ctx, floor, "on_picture");
+    tern_scopes_back(run->ctx, &scopes, "on_picture");
     return tern_error_status(run->ctx);
 }
 
