@@ -545,6 +545,36 @@ static void what_is_left_out_is_said(void **state)
     damage_remove(folder);
 }
 
+/* A config from before diffusers 0.9 that says less than 64, as one number: diffusers' StableDiffusionPipeline takes 64. */
+static void old_sizes(void **state)
+{
+    static const struct {
+        const char *version;
+        bool list;
+        int size, side; /* side: at 1/8 */
+    } rows[] = {{"0.6.0", false, 32, 512},      {"0.8.1", false, 8, 512},  {"0.6.0", true, 32, 256},
+                {"0.6.0", false, 96, 768},      {"0.9.0", false, 32, 256}, {"0.20.0", false, 8, 64},
+                {"0.9.0.dev0", false, 32, 256}, {"1.0", false, 32, 256},   {NULL, false, 32, 256}};
+    char folder[PATH_SIZE], said[64];
+    (void)state;
+    damage_copy("sd1", folder);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct tern_context *ctx = model_context(NULL, 1);
+        const int size = rows[i].size;
+        damage_json(folder, "unet/config.json", "_diffusers_version", rows[i].version ? json_string(rows[i].version) : json_integer(0));
+        damage_json(folder, "unet/config.json", "sample_size", rows[i].list ? json_pack("[ii]", size, size) : json_integer(size));
+        struct tern_pipeline *p = model_load(ctx, folder);
+        char *text = tern_pipeline_describe(p, false);
+        snprintf(said, sizeof(said), "own size %d x %d", rows[i].side, rows[i].side);
+        if (!text || !strstr(text, said))
+            fail_msg("row %zu: expected %s, found %s", i, said, text ? text : tern_error(ctx));
+        tern_free_text(ctx, text);
+        tern_pipeline_destroy(&p);
+        tern_context_destroy(&ctx);
+    }
+    damage_remove(folder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -556,6 +586,7 @@ int main(void)
         cmocka_unit_test(prompts_agree),
         cmocka_unit_test(again_is_the_same),
         cmocka_unit_test(scopes_leave_latents),
+        cmocka_unit_test(old_sizes),
         cmocka_unit_test(callbacks_keep_to_their_scopes),
         cmocka_unit_test(folders_may_be_left),
         cmocka_unit_test(threads_do_not_matter),

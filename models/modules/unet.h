@@ -21,6 +21,7 @@ struct tern_unet_config {
     int groups, downsample_padding;
     enum tern_activation act;
     int64_t sample_h, sample_w; /* latent size of the training pictures */
+    bool doubtful_size;         /* one number below 64, in a file from before diffusers 0.9, whose own models were trained at 64 */
     int64_t time_ids, pooled;   /* SDXL's "text_time" embedding: width of one time id; width of its input. 0: none */
     int64_t guidance;           /* width of the embedding of the guidance scale, which distilled models are told; 0: they are not */
 };

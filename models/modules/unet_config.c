@@ -1,4 +1,5 @@
 /* config.json of a UNet2DConditionModel. Defaults are those of the diffusers class. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/context.h"
@@ -84,6 +85,14 @@ static void read_blocks(const struct tern_config *c, struct tern_unet_config *u)
         tern_config_ints(c, "reverse_transformer_layers_per_block", u->blocks, 1, 1, 64, u->up_depth);
 }
 
+/* Whether a version is below 0.9, "0.6.0" say. None is not. */
+static bool is_before_0_9(const char *version)
+{
+    char *end = NULL;
+    const long major = version ? strtol(version, &end, 10) : 1;
+    return version && *end == '.' && end > version && !major && strtol(end + 1, NULL, 10) < 9;
+}
+
 static void read_sizes(const struct tern_config *c, struct tern_unet_config *u)
 {
     int64_t size[2] = {64, 64};
@@ -92,6 +101,7 @@ static void read_sizes(const struct tern_config *c, struct tern_unet_config *u)
             size[1] = size[0];
     } else {
         size[0] = size[1] = tern_config_int(c, "sample_size", 64, 1, 1 << 14);
+        u->doubtful_size = size[0] < 64 && is_before_0_9(json_string_value(json_object_get(c->json, "_diffusers_version")));
     }
     u->sample_h = size[0];
     u->sample_w = size[1];

@@ -134,6 +134,8 @@ enum tern_status tern_pipeline_read_configs(struct tern_pipeline *p)
     if (!p->xl && u->context[0] != p->text->hidden)
         return tern_fail(p->ctx, TERN_E_FORMAT, "%s: the UNet expects text states of width %lld, the text encoder gives %lld",
                          tern_checkpoint_path(c), (long long)u->context[0], (long long)p->text->hidden);
+    if (u->doubtful_size && !p->xl && !tern_pipeline_edits(p))
+        p->unet_config.sample_h = p->unet_config.sample_w = 64; /* as diffusers' pipelines of Stable Diffusion do */
     enum tern_status st = check_channels(p);
     if (!st)
         warn_of_more(p);
