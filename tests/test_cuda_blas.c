@@ -14,6 +14,7 @@
 #include "core/context.h"
 #include "core/tensor.h"
 #include "cuda_help.h"
+#include "ops/dispatch.h"
 #include "ops/kernel.h"
 #include "support.h"
 
@@ -320,6 +321,27 @@ static void test_described(void **state)
     tern_context_destroy(&ctx);
 }
 
+/* 4 MiB, and 32 from Hopper on, as NVIDIA recommends; and what begins such memory at a multiple of 256. */
+static void test_workspace(void **state)
+{
+    static const int capabilities[] = {86, 90, 100};
+    const int64_t sides[] = {16, 16};
+    struct tern_op_desc d = {.op = TERN_OP_linear, .n_in = 2, .present = {true, true}};
+    d.in[0] = d.in[1] = d.out = tern_meta_make(TERN_F16, 2, sides);
+    tern_context_destroy(&(struct tern_context *){cuda_open()});
+    for (int i = 0; i < 3; i++) {
+        struct standin_facts facts;
+        cuda.standin_get_facts(&facts);
+        facts.capability = capabilities[i];
+        cuda.standin_set_facts(&facts);
+        struct tern_context *ctx = cuda_open();
+        const struct tern_kernel *k = tern_kernel_find(ctx->device, "linear_cublaslt");
+        assert_true(k && k->supports(ctx->device, &d));
+        assert_int_equal(k->workspace(ctx, &d), ((size_t)(i ? 32 : 4) << 20) + 256);
+        tern_context_destroy(&ctx);
+    }
+}
+
 /* Texts serve where the library is not there, or does not work. */
 static void test_without(void **state)
 {
@@ -346,6 +368,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_table),           TEST(test_epilogues), TEST(test_alignment),        TEST(test_bias_alignment),
         TEST(test_one_column),      TEST(test_failures),  TEST(test_refused_launches), TEST(test_failed_kernel),
-        TEST(test_refused_capture), TEST(test_described), TEST(test_without)};
+        TEST(test_refused_capture), TEST(test_described), TEST(test_workspace),        TEST(test_without)};
     return cmocka_run_group_tests(tests, group_setup, cuda_group_teardown);
 }

@@ -99,14 +99,14 @@ static cublasStatus_t make_matmul(struct cuda_blas *s, struct cuda_blas_plan *b)
     return error ? error : s->api.cublasLtMatmulDescSetAttribute(b->matmul, CUBLASLT_MATMUL_DESC_EPILOGUE, &p->epilogue, sizeof(int32_t));
 }
 
-static cublasStatus_t choose(struct cuda_blas *s, struct cuda_blas_plan *b)
+static cublasStatus_t choose(const struct cuda_device *d, struct cuda_blas *s, struct cuda_blas_plan *b)
 {
     static const cublasLtMatmulPreferenceAttributes_t alignments[] = {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
                                                                       CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
                                                                       CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
                                                                       CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
     uint32_t alignment = (uint32_t)b->alignment, reduction = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE; /* parts of a sum stay f32 */
-    uint64_t workspace = CUDA_BLAS_WORKSPACE;
+    uint64_t workspace = cuda_blas_workspace(d);
     cublasLtMatmulPreference_t preference;
     cublasLtMatmulHeuristicResult_t result;
     int found = 0;
@@ -154,7 +154,7 @@ static struct cuda_blas_plan *plan_of(struct cuda_device *d, const struct tern_o
     b->product = *p;
     const struct tern_gpu_product *q = &p->dense;
     b->works = !make_layout(s, p, q->m, q->k, &q->a, &b->a) && !make_layout(s, p, q->k, q->n, &q->b, &b->b) &&
-               !make_layout(s, p, q->m, q->n, &q->y, &b->y) && !make_matmul(s, b) && !choose(s, b);
+               !make_layout(s, p, q->m, q->n, &q->y, &b->y) && !make_matmul(s, b) && !choose(d, s, b);
     b->next = *chain;
     return *chain = b;
 }
@@ -171,7 +171,7 @@ static void close_library(struct cuda_blas *s)
 static bool open_one(struct cuda_blas *s, const char *file)
 {
     const char *missing = NULL;
-    if (!(s->api.library = dlopen(file, CUDA_DLOPEN)))
+    if (!(s->api.library = tern_cuda_dlopen(file)))
         return false;
 #define LOAD(name, arguments)                                      \
     *(void **)(void *)&s->api.name = dlsym(s->api.library, #name); \
@@ -264,7 +264,8 @@ static bool post(const struct tern_op_desc *d)
 /* As much as the text in its place needs, too. */
 static size_t workspace(struct tern_context *ctx, const struct tern_op_desc *d)
 {
-    size_t text = tern_gpu_kernels[d->op]->workspace(ctx, d), own = CUDA_BLAS_WORKSPACE + CUDA_WORKSPACE_ALIGNMENT;
+    size_t text = tern_gpu_kernels[d->op]->workspace(ctx, d),
+           own = cuda_blas_workspace((struct cuda_device *)ctx->device) + CUDA_WORKSPACE_ALIGNMENT;
     return text > own ? text : own;
 }
 /* Of the texts: 1. */
@@ -314,7 +315,7 @@ static cublasStatus_t multiply(struct cuda_device *d, struct cuda_blas_plan *b, 
     return error ? error
                  : s->api.cublasLtMatmul(s->handle, b->matmul, &one, POINTER(at(&a->in[1])), b->b, POINTER(at(&a->in[0])), b->a, &beta,
                                          POINTER(c), b->y, POINTER(y), b->y, &b->algorithm, POINTER(cuda_workspace_at(at(&a->workspace))),
-                                         a->workspace.buffer ? CUDA_BLAS_WORKSPACE : 0, d->stream);
+                                         a->workspace.buffer ? cuda_blas_workspace(d) : 0, d->stream);
 #undef POINTER
 }
 

@@ -5,7 +5,10 @@
 #include "backends/cuda/cublas.h"
 #include "backends/cuda/cuda.h"
 
-enum { CUDA_BLAS_TABLE = 256, CUDA_BLAS_WORKSPACE = 4 << 20 };
+enum { CUDA_BLAS_TABLE = 256 };
+
+/* Bytes of workspace that its algorithms may ask for: what NVIDIA recommends. */
+static inline size_t cuda_blas_workspace(const struct cuda_device *d) { return (size_t)(d->capability >= 90 ? 32 : 4) << 20; }
 
 struct cuda_blas {
     struct cublas_api api;

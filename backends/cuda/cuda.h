@@ -65,7 +65,10 @@ static inline CUdeviceptr cuda_workspace_at(CUdeviceptr at)
     return (at + CUDA_WORKSPACE_ALIGNMENT - 1) / CUDA_WORKSPACE_ALIGNMENT * CUDA_WORKSPACE_ALIGNMENT;
 }
 
-/* library.c: libcuda and its functions; TERN_E_NOT_FOUND with what would help. */
+/* library.c: a library by its name, or path: from where the loader looks, else from where the toolkit lies, which is not always told to it.
+ */
+void *tern_cuda_dlopen(const char *name);
+/* libcuda and its functions; TERN_E_NOT_FOUND with what would help. */
 enum tern_status tern_cuda_load(struct cuda_device *d);
 void tern_cuda_unload(struct cuda_device *d);
 /* Records "cuda: what: name, text": TERN_E_NO_MEMORY for lack of memory, else TERN_E_DEVICE. Errors after which the context is of no

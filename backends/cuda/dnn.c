@@ -44,7 +44,7 @@ static bool load(struct cuda_dnn *s)
     const char *missing = NULL, *given = getenv("TERN_CUDNN_LIBRARY");
     bool none = given && !strcmp(given, "none");
     for (int i = 0; i < 2 && !none && !s->api.library; i += given ? 2 : 1)
-        s->api.library = dlopen(given ? given : names[i], CUDA_DLOPEN);
+        s->api.library = tern_cuda_dlopen(given ? given : names[i]);
     if (!s->api.library) {
         snprintf(s->why, sizeof(s->why), none ? "TERN_CUDNN_LIBRARY=none" : "%.100s cannot be opened",
                  given ? given : "libcudnn.so.9 or .8");

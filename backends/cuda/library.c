@@ -7,6 +7,14 @@
 #include "backends/cuda/cuda.h"
 #include "core/status.h"
 
+void *tern_cuda_dlopen(const char *name)
+{
+    char path[256];
+    void *library = dlopen(name, CUDA_DLOPEN);
+    snprintf(path, sizeof(path), "/usr/local/cuda/lib64/%.200s", name);
+    return library || strchr(name, '/') ? library : dlopen(path, CUDA_DLOPEN);
+}
+
 static const char *load_functions(struct cuda_api *cu)
 {
     const char *missing = NULL;

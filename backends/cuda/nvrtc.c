@@ -19,7 +19,7 @@ void tern_cuda_nvrtc_close(struct cuda_device *d)
 static bool load(struct nvrtc_api *n, const char *name, char *why, size_t size)
 {
     const char *missing = NULL;
-    n->library = dlopen(name, CUDA_DLOPEN);
+    n->library = tern_cuda_dlopen(name);
     if (!n->library)
         return false;
 #define LOAD(function, arguments)                                  \
