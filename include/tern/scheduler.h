@@ -57,9 +57,9 @@ TERN_API const char *tern_schedule_label(enum tern_schedule s);
 
 /* What a sampler can be told besides its config, in the words of k-diffusion and A1111. Zero: the default that stands beside it. */
 struct tern_sampler_options {
-    double eta;     /* how much of its noise an ancestral, DPM or SDE sampler adds (1), or ddim (0), at most 10; tcd's gamma (0.3, as
-                     * diffusers' TCDScheduler.step; its pipelines say 0 to it), at most 1; negative: none */
-    double s_churn; /* euler, heun, dpm2: noise before each step [Karras 2022, algorithm 2]; at most 1000; 0 */
+    double eta;            /* how much of its noise an ancestral, DPM or SDE sampler adds (1), or ddim (0), at most 10; tcd's gamma (0.3, as
+                            * diffusers' TCDScheduler.step; its pipelines say 0 to it), at most 1; negative: none */
+    double s_churn;        /* euler, heun, dpm2: noise before each step [Karras 2022, algorithm 2]; at most 1000; 0 */
     double s_tmin, s_tmax; /* noise levels between which that is done; 0 and infinity */
     double s_noise;        /* factor of the noise of all these samplers but ddim and tcd; at most 10; 1; negative: none */
     /* Noise levels are those of one step more without the last one before 0: A1111's always_discard_next_to_last_sigma, which it always
