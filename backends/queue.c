@@ -4,20 +4,6 @@
 #include "core/memory.h"
 #include "ops/kernel.h"
 
-struct tern_queue *tern_queue_view_create(struct tern_device *device)
-{
-    struct tern_queue *q = tern_calloc(device->ctx, 1, sizeof(*q));
-    if (q)
-        *q = (struct tern_queue){.fns = device->queue->fns, .device = device};
-    return q;
-}
-
-void tern_queue_view_destroy(struct tern_queue *q)
-{
-    if (q != q->device->queue)
-        tern_free(q->device->ctx, q);
-}
-
 enum tern_status tern_queue_launch(struct tern_queue *q, const struct tern_kernel *k, const struct tern_kernel_args *a)
 {
     __atomic_add_fetch(&q->launches, 1, __ATOMIC_RELAXED);
@@ -38,4 +24,4 @@ static struct tern_event *record(struct tern_queue *q)
     return e;
 }
 
-const struct tern_queue_fns tern_queue_at_once = {tern_queue_view_destroy, tern_queue_launch, finish, record};
+const struct tern_queue_fns tern_queue_at_once = {tern_queue_launch, finish, record};

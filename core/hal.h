@@ -23,7 +23,6 @@ struct tern_buffer_fns {
 };
 
 struct tern_queue_fns {
-    void (*destroy)(struct tern_queue *);
     /* Runs a kernel after everything that was launched before it. May return before it is done. */
     enum tern_status (*launch)(struct tern_queue *, const struct tern_kernel *, const struct tern_kernel_args *);
     enum tern_status (*finish)(struct tern_queue *); /* all launches are done, or their error */
@@ -68,7 +67,6 @@ struct tern_device_fns {
     /* The next launches read these again and again: they go to the device's own memory before all others, as far as there is room. Other
      * buffers among them are passed by. With weight_create. */
     enum tern_status (*weights_use)(struct tern_device *, struct tern_buffer *const *buffers, int n);
-    struct tern_queue *(*queue_create)(struct tern_device *);
     /* Gives cached memory back; may be NULL. */
     void (*trim)(struct tern_device *);
     /* See tern_device_peak. Measured once, then kept; zero when that cannot be now. Thread safe. NULL table entry: not known. */

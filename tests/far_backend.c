@@ -73,9 +73,8 @@ static enum tern_status launch(struct tern_queue *q, const struct tern_kernel *k
     return TERN_OK;
 }
 
-static void queue_destroy(struct tern_queue *q) {}
 static enum tern_status finish(struct tern_queue *q) { return TERN_OK; }
-static const struct tern_queue_fns queue_fns = {.destroy = queue_destroy, .launch = launch, .finish = finish};
+static const struct tern_queue_fns queue_fns = {.launch = launch, .finish = finish};
 
 static void device_destroy(struct tern_device *d) { tern_free(d->ctx, d); }
 static void describe(const struct tern_device *d, char *out, size_t size) { snprintf(out, size, "memory that the host does not see"); }

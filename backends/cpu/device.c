@@ -67,7 +67,6 @@ static const struct tern_device_fns device_fns = {
     .describe = describe,
     .identify = identify,
     .buffer_create = tern_cpu_buffer_create,
-    .queue_create = tern_queue_view_create,
     .trim = tern_cpu_memory_trim,
     .peak = tern_cpu_peak,
 };

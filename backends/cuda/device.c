@@ -4,7 +4,6 @@
 
 #include "backends/cuda/blas.h"
 #include "backends/cuda/dnn.h"
-#include "backends/queue.h"
 #include "core/context.h"
 #include "core/registry.h"
 
@@ -87,7 +86,6 @@ static const struct tern_device_fns device_fns = {.destroy = device_destroy,
                                                   .weight_create = tern_gpu_weight_create,
                                                   .weight_mark = tern_gpu_weight_mark,
                                                   .weights_use = tern_gpu_weights_use,
-                                                  .queue_create = tern_queue_view_create,
                                                   .trim = tern_cuda_memory_trim};
 
 static enum tern_status find_device(struct cuda_device *d, int ordinal)

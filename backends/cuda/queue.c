@@ -99,16 +99,12 @@ static enum tern_status write_beside(struct tern_queue *q, const struct tern_eve
     return error ? tern_cuda_fail(d, "writing a buffer", error) : TERN_OK;
 }
 
-const struct tern_queue_fns tern_cuda_queue_fns = {.destroy = tern_queue_view_destroy,
-                                                   .launch = tern_queue_launch,
+const struct tern_queue_fns tern_cuda_queue_fns = {.launch = tern_queue_launch,
                                                    .finish = queue_finish,
                                                    .record = queue_record,
                                                    .capture_begin = tern_cuda_capture_begin,
                                                    .capture_end = tern_cuda_capture_end,
                                                    .replay = tern_cuda_replay,
                                                    .write_beside = write_beside};
-const struct tern_queue_fns tern_cuda_queue_fns_without_capture = {.destroy = tern_queue_view_destroy,
-                                                                   .launch = tern_queue_launch,
-                                                                   .finish = queue_finish,
-                                                                   .record = queue_record,
-                                                                   .write_beside = write_beside};
+const struct tern_queue_fns tern_cuda_queue_fns_without_capture = {
+    .launch = tern_queue_launch, .finish = queue_finish, .record = queue_record, .write_beside = write_beside};

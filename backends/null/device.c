@@ -51,8 +51,7 @@ static struct tern_buffer *buffer_create(struct tern_device *d, size_t size)
     return b;
 }
 
-static const struct tern_device_fns device_fns = {
-    .destroy = device_destroy, .describe = describe, .buffer_create = buffer_create, .queue_create = tern_queue_view_create};
+static const struct tern_device_fns device_fns = {.destroy = device_destroy, .describe = describe, .buffer_create = buffer_create};
 
 static bool supports_all(struct tern_device *device, const struct tern_op_desc *d) { return true; }
 static enum tern_status run_nothing(const struct tern_kernel_args *a) { return TERN_OK; }

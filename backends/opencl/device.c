@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "backends/opencl/opencl.h"
-#include "backends/queue.h"
 #include "core/context.h"
 #include "core/registry.h"
 
@@ -45,7 +44,6 @@ static const struct tern_device_fns device_fns = {.destroy = device_destroy,
                                                   .weight_create = tern_gpu_weight_create,
                                                   .weight_mark = tern_gpu_weight_mark,
                                                   .weights_use = tern_gpu_weights_use,
-                                                  .queue_create = tern_queue_view_create,
                                                   .trim = tern_gpu_trim};
 
 /* Devices of all platforms in their order; the one of that number. */

@@ -68,8 +68,5 @@ static enum tern_status write_beside(struct tern_queue *q, const struct tern_eve
     return tern_opencl_write_beside(b, ((const struct opencl_event *)after)->event, offset, src, size);
 }
 
-const struct tern_queue_fns tern_opencl_queue_fns = {.destroy = tern_queue_view_destroy,
-                                                     .launch = tern_queue_launch,
-                                                     .finish = queue_finish,
-                                                     .record = queue_record,
-                                                     .write_beside = write_beside};
+const struct tern_queue_fns tern_opencl_queue_fns = {
+    .launch = tern_queue_launch, .finish = queue_finish, .record = queue_record, .write_beside = write_beside};

@@ -1,7 +1,6 @@
 /* Vulkan devices: find, open, close. What they can is read in facts.c. */
 #include <string.h>
 
-#include "backends/queue.h"
 #include "backends/vulkan/matrix.h"
 #include "backends/vulkan/vulkan.h"
 #include "core/context.h"
@@ -38,7 +37,6 @@ static const struct tern_device_fns device_fns = {.destroy = device_destroy,
                                                   .weight_create = tern_gpu_weight_create,
                                                   .weight_mark = tern_gpu_weight_mark,
                                                   .weights_use = tern_gpu_weights_use,
-                                                  .queue_create = tern_queue_view_create,
                                                   .trim = tern_vulkan_trim};
 
 static enum tern_status make_instance(struct vulkan_device *d)

@@ -246,11 +246,6 @@ static enum tern_status write_beside(struct tern_queue *q, const struct tern_eve
 }
 
 #define CAPTURES .capture_begin = tern_vulkan_capture_begin, .capture_end = tern_vulkan_capture_end, .replay = tern_vulkan_replay
-const struct tern_queue_fns tern_vulkan_queue_fns = {
-    .destroy = tern_queue_view_destroy, .launch = tern_queue_launch, .finish = queue_finish, .record = queue_record, CAPTURES};
-const struct tern_queue_fns tern_vulkan_queue_fns_unified = {.destroy = tern_queue_view_destroy,
-                                                             .launch = tern_queue_launch,
-                                                             .finish = queue_finish,
-                                                             .record = queue_record,
-                                                             CAPTURES,
-                                                             .write_beside = write_beside};
+const struct tern_queue_fns tern_vulkan_queue_fns = {.launch = tern_queue_launch, .finish = queue_finish, .record = queue_record, CAPTURES};
+const struct tern_queue_fns tern_vulkan_queue_fns_unified = {
+    .launch = tern_queue_launch, .finish = queue_finish, .record = queue_record, CAPTURES, .write_beside = write_beside};
