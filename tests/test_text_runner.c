@@ -273,6 +273,28 @@ static void test_limits(void **state)
     assert_false(make(&d, &least, &l));
 }
 
+/* ---- executors ---- */
+
+static bool take(void *user, const char *source, const struct tern_launch *l, const struct text_buffer *buffers, char *message, size_t size)
+{
+    return true;
+}
+
+/* Where one in very many variants runs, each op that has texts has a launch all the same. */
+static void test_one_in(void **state)
+{
+    struct text_executor all = {.name = "all", .language = TERN_TEXT_HOST, .limits = text_limits_full(), .run = take, .only_compiles = true};
+    struct text_executor few = all;
+    few.one_in = 1 << 30;
+    struct text_counts a = text_run_table(&all), f = text_run_table(&few);
+    for (int op = 0; op < TERN_OP_COUNT; op++)
+        if ((a.op_launches[op] > 0) != (f.op_launches[op] > 0))
+            fail_msg("%s: %d launches, %d where one in many runs", tern_op_get((enum tern_op)op).name, a.op_launches[op],
+                     f.op_launches[op]);
+    assert_int_equal(a.failed + f.failed, 0);
+    assert_true(f.launches > 0 && f.launches < a.launches);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -281,6 +303,7 @@ int main(void)
         cmocka_unit_test(test_exchange),       cmocka_unit_test(test_example),
         cmocka_unit_test(test_sources),        cmocka_unit_test(test_no_memory),
         cmocka_unit_test(test_launches),       cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_one_in),
     };
     return cmocka_run_group_tests(tests, support_setup, support_teardown);
 }

@@ -34,9 +34,7 @@ static bool run_host(void *user, const char *source, const struct tern_launch *l
 static void run_all(const char *name, struct tern_launch_limits limits, enum text_order order, int one_in)
 {
     struct text_executor e = {.name = name, .language = TERN_TEXT_HOST, .limits = limits, .run = run_host, .user = &order, .one_in = one_in};
-    struct text_counts table = text_run_table(&e), more = text_run_more(&e);
-    assert_int_equal(table.failed + more.failed, 0);
-    assert_true(table.passed + more.passed > 0);
+    text_run_all(&e);
 }
 
 static void test_forward(void **state) { run_all("host C", text_limits_full(), TEXT_FORWARD, TERN_TEXT_ONE_IN); }

@@ -244,7 +244,6 @@ struct text_counts text_run_more(struct text_executor *e)
         tern_scope_end(ctx, NULL);
         tern_error_clear(ctx);
         counts.passed += !st;
-        counts.op_passed[calls[i].op] += !st;
         counts.skipped += st == TERN_E_UNSUPPORTED;
         if (st && st != TERN_E_UNSUPPORTED) {
             counts.failed++;
@@ -256,5 +255,6 @@ struct text_counts text_run_more(struct text_executor *e)
     tern_context_destroy(&ctx);
     print_message("%s: %d more calls passed, %d skipped, %d failed, %d launches\n", e->name, counts.passed, counts.skipped, counts.failed,
                   e->launches);
+    counts.launches = e->launches;
     return counts;
 }

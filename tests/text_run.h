@@ -13,12 +13,14 @@ struct text_executor {
     /* Compiles (or finds) and runs one launch; buffers as in the slots. False with the reason in message. */
     bool (*run)(void *user, const char *source, const struct tern_launch *l, const struct text_buffer *buffers, char *message, size_t size);
     void *user;
-    int one_in;         /* of the element-wise, copy and reduce texts: so many variants, chosen by their macros, count as one; 0: all run */
+    /* Of the element-wise, copy and reduce texts: so many variants, chosen by their macros, count as one, but each op has one; 0: all run */
+    int one_in;
     bool only_compiles; /* the results are the reference's */
     /* A case of the table has its output as it comes, or with the dimensions in reverse, in turns; else both. And what is for matrix units
      * runs only with these. */
     bool one_order;
-    int launches; /* so far */
+    int launches;                  /* so far, of the table or of the other calls */
+    uint64_t first[TERN_OP_COUNT]; /* with one_in: the variant that an op has in any case */
 };
 
 /* A tern_case_runner: user is a struct text_executor. */
@@ -48,11 +50,13 @@ void text_cache_clear(struct text_cache *c, void (*destroy)(void *kernel));
 
 /* Every case of the op table by the executor: counts, and prints at most 20 failures. */
 struct text_counts {
-    int passed, skipped, failed;
-    int op_passed[TERN_OP_COUNT];
+    int passed, skipped, failed, launches;
+    int op_launches[TERN_OP_COUNT];
 };
 struct text_counts text_run_table(struct text_executor *e);
 /* The calls of text_more.c, which reach variants that the table's small shapes do not, against the references. */
 struct text_counts text_run_more(struct text_executor *e);
+/* Both: none fails, and something is launched. */
+void text_run_all(struct text_executor *e);
 
 #endif
