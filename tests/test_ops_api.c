@@ -608,6 +608,24 @@ static void test_cancel_may_call_ops(void **state)
     tern_context_destroy(&a.ctx);
 }
 
+/* Ops whose results lie in memory as their input does, in any order of its dimensions: all others are named in ops/format.c. */
+static bool follows_its_input(enum tern_op op) { return tern_op_is_elementwise(op) || op == TERN_OP_cast || op == TERN_OP_quantize; }
+
+static void test_formats(void **state)
+{
+    const int64_t shape[] = {2, 3, 4, 6}, stride[] = {12, 4, 1, 24};
+    for (int op = 0; op < TERN_OP_COUNT; op++) {
+        struct tern_op_desc d = {.op = (enum tern_op)op, .n_in = 1, .present = {true}};
+        d.in[0] = d.out = tern_meta_make(TERN_F32, 4, shape);
+        memcpy(d.in[0].stride, stride, sizeof(stride));
+        tern_choose_format(ctx->device, &d);
+        const bool follows = !memcmp(d.out.stride, stride, sizeof(stride));
+        if (follows != follows_its_input(d.op))
+            fail_msg("%s: its result %s; ops/format.c says how results lie", tern_op_get(d.op).name,
+                     follows ? "follows its input" : "does not follow its input");
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -622,6 +640,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_as_pytorch, setup, teardown),
         cmocka_unit_test_setup_teardown(test_messages, setup, teardown),
         cmocka_unit_test_setup_teardown(test_group_norm_halves, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_formats, setup, teardown),
         cmocka_unit_test_setup_teardown(test_null, setup, teardown),
         cmocka_unit_test_setup_teardown(test_kernels_by_name, setup, teardown),
         cmocka_unit_test_setup_teardown(test_packed_for_each_dilation, setup, teardown),
