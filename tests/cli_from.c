@@ -68,7 +68,7 @@ static void test_syntax_and_loras_are_repeated(void **state)
     assert_true(same_bytes("first", "again"));
     EXPECT(s, REPEAT(s, "a.png", "b.png"), 2);
     expect_text(s->err, "\"<lora:a:0.7>\" is a tag and no text", "no folder");
-    write_picture("a.png", "a <lora:a:0.7>\nSteps: 2, Size: 24x16, Hires upscale: 1.5, Hires prompt: b <lora:a:0.7>");
+    write_picture("a.png", "a <lora:a:0.7>\nSteps: 2, Seed: 1, Size: 24x16, Hires upscale: 1.5, Hires prompt: b <lora:a:0.7>");
     EXPECT(s, REPEAT(s, "a.png", "b.png", "--lora-dir", LORAS), 0);
     assert_string_equal(s->err, "");
 }
@@ -308,6 +308,32 @@ static void test_what_is_not_followed_is_told(void **state)
     expect_text(s->out, "Prompt syntax: a1111", "syntax");
 }
 
+/* A text without a seed, or with one that is none, is painted with a random one, as without --seed. */
+static void test_pictures_without_a_seed(void **state)
+{
+    static const struct {
+        const char *field, *told;
+    } rows[] = {{"RNG: CPU", "what is not followed of it: Seed (it has none)\n"},
+                {"Seed: -1", "what is not followed of it: Seed: -1\n"},
+                {"Seed: -5", "what is not followed of it: Seed: -5\n"},
+                {"Seed: 7x", "what is not followed of it: Seed: 7x\n"},
+                {"Seed: 99999999999999999999", "what is not followed of it: Seed: 99999999999999999999\n"}};
+    struct state *s = *state;
+    char text[128];
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        snprintf(text, sizeof(text), "a\nSteps: 1, Sampler: Euler, %s, Size: 24x16", rows[i].field);
+        write_picture("a.png", text);
+        EXPECT(s, RUN(s, "txt2img", MODEL, "--from", "a.png", "-o", "b.png"), 0);
+        expect_text(s->err, rows[i].told, rows[i].field);
+        expect_text(s->err, "24 x 16, seed ", "the seed is shown");
+        assert_null(strstr(s->err, "seed 0"));
+        EXPECT(s, REPEAT(s, "a.png", "b.png", "--seed", "3"), 0);
+        assert_null(strstr(s->err, "it has none"));
+        EXPECT(s, RUN(s, "info", "b.png"), 0);
+        expect_text(s->out, "Seed: 3, ", "--seed");
+    }
+}
+
 static void test_pictures_that_tell_nothing(void **state)
 {
     struct state *s = *state;
@@ -405,6 +431,7 @@ int cli_from_tests(void)
                                        TEST(test_an_edited_picture),
                                        TEST(test_what_is_not_followed_is_told),
                                        TEST(test_control_characters_are_blanks),
+                                       TEST(test_pictures_without_a_seed),
                                        TEST(test_pictures_that_tell_nothing),
                                        TEST(test_convert),
                                        TEST(test_quantised_models)};

@@ -66,6 +66,7 @@ static void fields_become_parameters(void **state)
         "Pad conds: True, Denoising strength: 0.45, Hires sampler: DPM++ 2M, Hires schedule type: Automatic, Hires prompt: \"x, y\", "
         "Hires upscale: 2, Hires steps: 12, Hires upscaler: Latent (bicubic antialiased), Version: v1.9.4");
     const struct tern_txt2img_params *p = &t.params;
+    assert_true(t.has_seed);
     assert_string_equal(p->prompt, "a (cat:1.2)");
     assert_string_equal(p->negative_prompt, "b");
     assert_int_equal(p->prompt_syntax, TERN_PROMPT_A1111);
@@ -275,7 +276,8 @@ static void odd_values_are_listed(void **state)
         const struct tern_txt2img_params *p = &t.params;
         assert_true(!p->hires.hr_scale && !p->hires.hr_resize_x && !p->hires.hr_second_pass_steps && !p->hires.hr_sampler);
         assert_true(!p->hires.hr_prompt && !p->hires.hr_negative_prompt);
-        assert_true(!p->steps && !p->cfg && !p->seed && !p->width && !p->height && !p->clip_skip && !p->ensd && !p->strength);
+        assert_true(!t.has_seed && !p->steps && !p->cfg && !p->seed && !p->width && !p->height && !p->clip_skip && !p->ensd &&
+                    !p->strength);
         tern_infotext_free(*state, &t);
     }
 }

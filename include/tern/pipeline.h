@@ -262,6 +262,7 @@ struct tern_infotext {
                                         * a GPU's, its schedule, which is TERN_SCHEDULE_NORMAL, and what else its samplers do with noise
                                         * levels (k_diffusion_levels, discard_penultimate_sigma, and those of hires). Of a picture with a
                                         * refiner they are those of the first model, and params.refiner tells the second */
+    bool has_seed;                     /* false: no seed is said, or none that can be followed, and params.seed is 0 */
     char *model;                       /* the model's name; NULL: it is not said */
     char *vae;                         /* the name of a VAE's file; NULL: it is the model's own */
     char *embeddings;                  /* "name: hash, ..." of the textual inversions; "" */

@@ -76,6 +76,7 @@ static bool take_seed(struct tern_infotext_reading *r, const char *v)
     bool ok = *v >= '0' && *v <= '9' && !*end && !errno;
     if (ok)
         r->params.seed = n;
+    r->has_seed = ok;
     return ok;
 }
 

@@ -6,8 +6,9 @@
 
 struct tern_infotext_reading {
     struct tern_txt2img_params params;
-    bool ours;      /* tern wrote it */
-    bool hires;     /* there is a second pass */
+    bool ours;  /* tern wrote it */
+    bool hires; /* there is a second pass */
+    bool has_seed;
     unsigned takes; /* options of the sampler */
     int tags;       /* of LoRAs behind the prompt */
     enum tern_dtype dtype;

@@ -150,6 +150,7 @@ static enum tern_status fill(struct tern_context *ctx, struct tern_infotext_fiel
     if (!out->ignored || follow(ctx, f, &r, &out->ignored))
         return tern_error_status(ctx);
     out->dtype = r.dtype;
+    out->has_seed = r.has_seed;
     out->loras = cut_tags(ctx, f->prompt, r.params.prompt_syntax == TERN_PROMPT_PLAIN ? r.tags : 0);
     if (copy_texts(ctx, f, &r.params, out))
         return tern_error_status(ctx);

@@ -58,7 +58,7 @@ int from_read(const char *path, const struct picture_settings *given, struct pic
     s->cfg = p->cfg > 0 ? p->cfg : s->cfg;
     s->image_cfg = p->image_guidance_scale;
     s->seed = p->seed;
-    s->seed_given = true;
+    s->seed_given = s->infotext.has_seed;
     s->generator = p->generator;
     s->ensd = (int)p->ensd;
     s->strength = p->strength;
@@ -125,8 +125,18 @@ void from_tell(const struct picture_settings *s, const char *of, const char *wha
         warn("%s: what is not followed of it: %s", of, what);
 }
 
+/* Whether a list "Name: value, ..." has that field. */
+static bool lists(const char *list, const char *field)
+{
+    const size_t n = strlen(field);
+    for (const char *at = list; (at = strstr(at, field)); at += n)
+        if (at[n] == ':' && (at == list || (at >= list + 2 && at[-1] == ' ' && at[-2] == ',')))
+            return true;
+    return false;
+}
+
 /* What of the picture this job does not follow, in one message. */
-static void tell(const struct picture_settings *s, bool strength, bool image_cfg, bool hires)
+static void tell(const struct picture_settings *s, bool seed, bool strength, bool image_cfg, bool hires)
 {
     const struct tern_infotext *t = &s->infotext;
     const char *refiner = t->params.refiner.name;
@@ -137,6 +147,7 @@ static void tell(const struct picture_settings *s, bool strength, bool image_cfg
         {"VAE (--vae gives it): ", t->vae && !(s->vae && is_named(s->vae, t->vae)) ? t->vae : ""},
         {"Refiner (--refiner gives it): ", refiner && !(*s->xl.refiner && is_named(s->xl.refiner, refiner)) ? refiner : ""},
         {"TI hashes (--embedding gives the files): ", has_embeddings(&s->embeddings, t->embeddings) ? "" : t->embeddings},
+        {"Seed", seed ? " (it has none)" : ""},
         {"Denoising strength", strength ? " (it was made by img2img)" : ""},
         {"Hires", hires ? " (it was made by txt2img)" : ""},
         {"Image CFG scale", image_cfg ? " (a picture was edited)" : ""},
@@ -158,6 +169,7 @@ static void tell(const struct picture_settings *s, bool strength, bool image_cfg
 
 void from_fit(struct picture_settings *s, const struct picture_settings *given)
 {
+    const bool seed = !s->infotext.has_seed && !given->seed_given && !lists(s->infotext.ignored, "Seed");
     const bool strength = !s->image && s->strength > 0 && given->strength == 0;
     const bool image_cfg = !s->image && s->image_cfg > 0 && given->image_cfg == 0;
     if (strength)
@@ -173,7 +185,7 @@ void from_fit(struct picture_settings *s, const struct picture_settings *given)
         s->xl.score = given->xl.score;
         s->xl.negative_score = given->xl.negative_score;
     }
-    tell(s, strength, image_cfg, hires);
+    tell(s, seed, strength, image_cfg, hires);
 }
 
 void from_free(struct picture_settings *s)
