@@ -343,7 +343,7 @@ static void test_pictures_that_tell_nothing(void **state)
     EXPECT(s, REPEAT(s, "none.png", "b.png"), 1);
     expect_text(s->err, "none.png: the picture has no infotext", "none");
     EXPECT(s, REPEAT(s, "odd.png", "b.png"), 1);
-    expect_text(s->err, "infotext: expected a last line such as", "odd");
+    expect_text(s->err, "odd.png: infotext: expected a last line such as", "odd");
     EXPECT(s, REPEAT(s, "bad.png", "b.png"), 1);
     expect_text(s->err, "bad.png: no picture that can be read", "bad");
     EXPECT(s, REPEAT(s, "absent.png", "b.png"), 1);

@@ -81,6 +81,8 @@ int cancelled(const char *reason); /* said where there was a signal, not for wan
 /* The error of the library: CANCELLED or FAILED; USAGE when the call only read `arguments` of the command line and one
  * of them was wrong. */
 int library_failed(const struct tern_context *ctx, bool arguments);
+/* The same of what stands in a file that the message does not name. */
+int library_failed_in(const struct tern_context *ctx, const char *path);
 
 /* Options of every command that computes. */
 enum {

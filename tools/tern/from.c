@@ -19,7 +19,7 @@ static int read_picture(const char *path, struct picture_settings *s, const stru
     if (!text)
         code = failed("%s: the picture has no infotext: expected a text \"parameters\" in a PNG, or an EXIF UserComment", path);
     else if (tern_infotext_read(s->from_ctx, text, &s->infotext))
-        code = library_failed(s->from_ctx, false);
+        code = library_failed_in(s->from_ctx, path);
     tern_image_destroy(&img);
     return code;
 }

@@ -146,3 +146,13 @@ int library_failed(const struct tern_context *ctx, bool arguments)
     free(options);
     return arguments && (status == TERN_E_INVALID || status == TERN_E_NOT_FOUND) ? USAGE : FAILED;
 }
+
+int library_failed_in(const struct tern_context *ctx, const char *path)
+{
+    char text[2048];
+    if (tern_error_status(ctx) == TERN_E_CANCELLED)
+        return cancelled(tern_error(ctx));
+    snprintf(text, sizeof(text), "%s: %s", path, tern_error(ctx));
+    tell(tern_status_name(tern_error_status(ctx)), text);
+    return FAILED;
+}
