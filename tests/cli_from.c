@@ -334,6 +334,21 @@ static void test_pictures_without_a_seed(void **state)
     }
 }
 
+/* Sides are multiples of 8; another one is rounded down, which is told, unless the command line gives it. */
+static void test_sizes_that_are_rounded(void **state)
+{
+    struct state *s = *state;
+    write_picture("a.png", "a\nSteps: 1, Sampler: Euler, Seed: 1, Size: 24x23");
+    EXPECT(s, REPEAT(s, "a.png", "b.png"), 0);
+    expect_text(s->err, "what is not followed of it: Size: 24x23 (no multiple of 8)\n", "a side");
+    EXPECT(s, RUN(s, "info", "b.png"), 0);
+    expect_text(s->out, "Size: 24x16, ", "rounded down");
+    EXPECT(s, REPEAT(s, "a.png", "b.png", "-W", "16"), 0);
+    expect_text(s->err, "Size: 24x23", "the other side is given");
+    EXPECT(s, REPEAT(s, "a.png", "b.png", "-H", "24"), 0);
+    assert_string_equal(s->err, "");
+}
+
 static void test_pictures_that_tell_nothing(void **state)
 {
     struct state *s = *state;
@@ -432,6 +447,7 @@ int cli_from_tests(void)
                                        TEST(test_what_is_not_followed_is_told),
                                        TEST(test_control_characters_are_blanks),
                                        TEST(test_pictures_without_a_seed),
+                                       TEST(test_sizes_that_are_rounded),
                                        TEST(test_pictures_that_tell_nothing),
                                        TEST(test_convert),
                                        TEST(test_quantised_models)};

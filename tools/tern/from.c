@@ -135,11 +135,23 @@ static bool lists(const char *list, const char *field)
     return false;
 }
 
+/* What of the size is not followed, or "": sides of pictures are multiples of 8, unless the command line gives them. */
+static void tell_size(const struct picture_settings *s, const struct picture_settings *given, char *out, size_t size)
+{
+    const int w = s->infotext.params.width, h = s->infotext.params.height;
+    *out = 0;
+    if ((w % 8 && !given->width) || (h % 8 && !given->height))
+        snprintf(out, size, ": %dx%d (no multiple of 8)", w, h);
+}
+
 /* What of the picture this job does not follow, in one message. */
-static void tell(const struct picture_settings *s, bool seed, bool strength, bool image_cfg, bool hires)
+static void tell(const struct picture_settings *s, const struct picture_settings *given, bool seed, bool strength, bool image_cfg,
+                 bool hires)
 {
     const struct tern_infotext *t = &s->infotext;
     const char *refiner = t->params.refiner.name;
+    char rounded[64];
+    tell_size(s, given, rounded, sizeof(rounded));
     const struct {
         const char *name, *value;
     } more[] = {
@@ -148,6 +160,7 @@ static void tell(const struct picture_settings *s, bool seed, bool strength, boo
         {"Refiner (--refiner gives it): ", refiner && !(*s->xl.refiner && is_named(s->xl.refiner, refiner)) ? refiner : ""},
         {"TI hashes (--embedding gives the files): ", has_embeddings(&s->embeddings, t->embeddings) ? "" : t->embeddings},
         {"Seed", seed ? " (it has none)" : ""},
+        {"Size", rounded},
         {"Denoising strength", strength ? " (it was made by img2img)" : ""},
         {"Hires", hires ? " (it was made by txt2img)" : ""},
         {"Image CFG scale", image_cfg ? " (a picture was edited)" : ""},
@@ -185,7 +198,7 @@ void from_fit(struct picture_settings *s, const struct picture_settings *given)
         s->xl.score = given->xl.score;
         s->xl.negative_score = given->xl.negative_score;
     }
-    tell(s, seed, strength, image_cfg, hires);
+    tell(s, given, seed, strength, image_cfg, hires);
 }
 
 void from_free(struct picture_settings *s)
