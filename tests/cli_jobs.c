@@ -283,6 +283,23 @@ static void test_img2img_and_inpaint(void **state)
     assert_memory_not_equal(kept.rgb, fresh.rgb, sizeof(kept.rgb));
 }
 
+/* The file of the inputs is never written over, by whatever name. */
+static void test_inputs_are_no_outputs(void **state)
+{
+    static const char *const names[] = {"noise.safetensors", "./noise.safetensors", "link", "hard"};
+    struct state *s = *state;
+    write_noise("noise.safetensors", 1);
+    write_noise("kept.safetensors", 1);
+    assert_int_equal(symlink("noise.safetensors", "link") || link("noise.safetensors", "hard"), 0);
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+        EXPECT(s, RUN(s, "exec", "absent", "unet", "--inputs", "noise.safetensors", "--outputs", names[i]), 2); /* before any work */
+        expect_text(s->err, "expected another name for the output than for the input", names[i]);
+    }
+    assert_true(same_bytes("noise.safetensors", "kept.safetensors"));
+    EXPECT(s, RUN(s, "exec", "absent", "unet", "--inputs", "noise.safetensors", "--outputs", "kept.safetensors"), 1);
+    expect_text(s->err, "absent", "another file");
+}
+
 static void test_components_ids_and_facts(void **state)
 {
     struct state *s = *state;
@@ -622,6 +639,7 @@ int cli_job_tests(void)
         TEST(test_a_vae_from_a_file),
         TEST(test_latents_go_in_and_out),
         TEST(test_img2img_and_inpaint),
+        TEST(test_inputs_are_no_outputs),
         TEST(test_components_ids_and_facts),
         TEST(test_a_tokenizer_json_is_named),
         TEST(test_demo_model),

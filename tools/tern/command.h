@@ -199,6 +199,8 @@ int output_check(const char *path);
 /* The same of all names of a job, NULL: none; USAGE when two of them are one, of which the last would be left. Pipes and devices take many.
  */
 int output_check_all(const char *const *paths, int n);
+/* USAGE when an output is the file that is read, by whatever name. */
+int output_check_other(const char *output, const char *input);
 /* USAGE when the ending is none of a picture. */
 int output_check_ending(const struct opt *opt, const char *path);
 /* The name of picture i of n: path itself, or with "-1" .. "-n" before the ending. Free it. */

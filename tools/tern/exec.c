@@ -78,7 +78,9 @@ static int run_with(const struct command *command, int argc, char **argv, struct
         return code;
     if (!s->inputs || !s->outputs)
         return usage("option --%s is missing; see 'tern exec --help'", s->inputs ? "outputs" : "inputs");
-    code = output_check(s->outputs);
+    code = output_check_other(s->outputs, s->inputs);
+    if (code == GO_ON)
+        code = output_check(s->outputs);
     if (code != GO_ON)
         return code;
     interrupt_catch();

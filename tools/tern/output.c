@@ -140,6 +140,11 @@ int output_check_all(const char *const *paths, int n)
     return GO_ON;
 }
 
+int output_check_other(const char *output, const char *input)
+{
+    return is_same(output, input) ? usage("%s: expected another name for the output than for the input", output) : GO_ON;
+}
+
 static const char *ending_of(const char *path)
 {
     const char *name = last_of(path), *dot = strrchr(name, '.');
