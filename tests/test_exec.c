@@ -115,8 +115,9 @@ static void inputs_missing_and_left_over(void **state)
 {
     struct fixture *f = *state;
     REFUSED(f, "unet", TERN_E_INVALID, "input \"timestep\" is missing", SAMPLE, STATES);
-    REFUSED(f, "unet", TERN_E_INVALID, "expected sample, timestep and encoder_hidden_states", SAMPLE, TIMESTEP, STATES, IDS);
-    REFUSED(f, "unet", TERN_E_INVALID, "expected sample, timestep and encoder_hidden_states", SAMPLE, TIMESTEP, STATES,
+    REFUSED(f, "unet", TERN_E_INVALID, "expected sample, timestep and encoder_hidden_states, found another input, \"input_ids\"", SAMPLE,
+            IDS, TIMESTEP, STATES);
+    REFUSED(f, "unet", TERN_E_INVALID, "found another input, \"time_ids\"", SAMPLE, TIMESTEP, STATES,
             {"time_ids", TERN_F32, 2, {1, 6}}); /* SDXL's */
     REFUSED(f, "text_encoder", TERN_E_INVALID, "input \"input_ids\" is missing", {"attention_mask", TERN_I64, 2, {1, 4}});
     REFUSED(f, "vae_decoder", TERN_E_INVALID, "input \"latent\" is missing", SAMPLE);
@@ -191,7 +192,7 @@ static void wrong_text_inputs(void **state)
     REFUSED(f, "text_encoder", TERN_E_SHAPE, "found (1, 4) f32", {"input_ids", TERN_F32, 2, {1, 4}});
     REFUSED(f, "text_encoder", TERN_E_SHAPE, "found (1, 0) i64", {"input_ids", TERN_I64, 2, {1, 0}});
     REFUSED(f, "text_encoder", TERN_E_SHAPE, "expected 1..32 ids a text, found 33", {"input_ids", TERN_I64, 2, {1, 33}});
-    REFUSED(f, "text_encoder", TERN_E_SHAPE, "attention_mask: expected the shape of input_ids", IDS,
+    REFUSED(f, "text_encoder", TERN_E_SHAPE, "attention_mask: expected the shape of input_ids, (1, 4), found (1, 5)", IDS,
             {"attention_mask", TERN_I64, 2, {1, 5}});
     REFUSED(f, "text_encoder", TERN_E_SHAPE, "attention_mask: expected (N, L) i64, found (1, 4) f32", IDS,
             {"attention_mask", TERN_F32, 2, {1, 4}});

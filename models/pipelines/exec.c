@@ -4,18 +4,22 @@
 
 #include "models/pipelines/pipeline.h"
 
+#define MOST_INPUTS 8
+
 /* Inputs of one call: which were taken. */
 struct inputs {
     struct tern_context *ctx;
     const struct tern_weights *w;
     const char *component;
-    int taken;
+    const char *taken[MOST_INPUTS];
+    int n_taken;
 };
 
 static tern_tensor *take(struct inputs *in, const char *name, bool required)
 {
     tern_tensor *t = tern_weights_get(in->w, name);
-    in->taken += t != NULL;
+    if (t && in->n_taken < MOST_INPUTS)
+        in->taken[in->n_taken++] = name;
     if (!t && required)
         tern_fail(in->ctx, TERN_E_INVALID, "%s: input \"%s\" is missing", in->component, name);
     if (t && t->ctx != in->ctx) {
@@ -26,11 +30,21 @@ static tern_tensor *take(struct inputs *in, const char *name, bool required)
     return t;
 }
 
+static bool was_taken(const struct inputs *in, const char *name)
+{
+    for (int i = 0; i < in->n_taken; i++)
+        if (!strcmp(in->taken[i], name))
+            return true;
+    return false;
+}
+
 /* All inputs must have been taken. */
 static bool finish(struct inputs *in, const char *expected)
 {
-    if (!tern_failed(in->ctx) && in->taken != tern_weights_count(in->w))
-        tern_fail(in->ctx, TERN_E_INVALID, "%s: there are inputs that it does not have; expected %s", in->component, expected);
+    for (int64_t i = 0; i < tern_weights_count(in->w) && !tern_failed(in->ctx); i++)
+        if (!was_taken(in, tern_weights_name(in->w, i)))
+            tern_fail(in->ctx, TERN_E_INVALID, "%s: expected %s, found another input, \"%s\"", in->component, expected,
+                      tern_weights_name(in->w, i));
     return !tern_failed(in->ctx);
 }
 
@@ -142,7 +156,8 @@ static void exec_text_encoder(struct tern_pipeline *p, struct inputs *in, struct
     int64_t *ids = m ? read_ids(ctx, ids_in, in->component, "input_ids", &n, &length) : NULL,
             *mask = ids ? read_ids(ctx, mask_in, in->component, "attention_mask", &mn, &ml) : NULL;
     if (mask && (mn != n || ml != length))
-        tern_fail(ctx, TERN_E_SHAPE, "%s: attention_mask: expected the shape of input_ids", in->component);
+        tern_fail(ctx, TERN_E_SHAPE, "%s: attention_mask: expected the shape of input_ids, (%lld, %lld), found (%lld, %lld)", in->component,
+                  (long long)n, (long long)length, (long long)mn, (long long)ml);
     if (ids && !tern_failed(ctx) && text_quantized(p, m, ids, mask, n, length, &o) == TERN_OK) {
         give(out, ctx, "last_hidden_state", o.last_hidden_state);
         give(out, ctx, m->text_projection.w ? "text_embeds" : "pooler_output", o.pooled);
@@ -278,7 +293,7 @@ struct tern_weights *tern_pipeline_exec(struct tern_pipeline *p, const char *com
     component = component ? component : "";
     for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++)
         if (!strcmp(component, table[i].name)) {
-            struct inputs in = {ctx, inputs, component, 0};
+            struct inputs in = {.ctx = ctx, .w = inputs, .component = component};
             out = tern_weights_create(ctx);
             tern_scope_begin(ctx);
             bool passed = ctx->passing;
