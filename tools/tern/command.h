@@ -42,6 +42,8 @@ void options_help(const struct command *command);
 
 /* values.c: text to value, strictly: the whole text, in range. GO_ON, or USAGE after a message that names the option. */
 int value_int(const struct opt *opt, const char *text, int64_t min, int64_t max, int *out);
+/* Of a picture, at most 8192: a multiple of 8. */
+int value_side(const struct opt *opt, const char *text, int min, int *out);
 /* `open`: min itself is too small. */
 int value_number(const struct opt *opt, const char *text, double min, bool open, double max, double *out);
 /* Above 0 and below 1. */

@@ -16,7 +16,7 @@ struct settings {
 
 static const struct opt opts[] = {
     {OPT_BATCH, 'b', "batch", "N", "rows (default 1; a guided picture is 2 rows of the UNet)"},
-    {OPT_WIDTH, 'W', "width", "PIXELS", "of the picture (default: the model's)"},
+    {OPT_WIDTH, 'W', "width", "PIXELS", "of the picture, a multiple of 8 (default: the model's)"},
     {OPT_HEIGHT, 'H', "height", "PIXELS", "likewise"},
     {OPT_DTYPE, 0, "dtype", "TYPE",
      "to compute in: f32 (default), bf16, f16, auto: bf16 or f16\nwhere the device is made for it, or int8: all layers of it\nin int8, the "
@@ -41,9 +41,9 @@ static int apply(const struct opt *opt, const char *value, void *settings)
     case OPT_BATCH:
         return value_int(opt, value, 1, 128, &s->size.batch);
     case OPT_WIDTH:
-        return value_int(opt, value, 8, 8192, &s->size.width);
+        return value_side(opt, value, 8, &s->size.width);
     case OPT_HEIGHT:
-        return value_int(opt, value, 8, 8192, &s->size.height);
+        return value_side(opt, value, 8, &s->size.height);
     case OPT_AFTER:
         s->after = value;
         return GO_ON;

@@ -74,15 +74,6 @@ const struct opt picture_opts[] = {
     {0},
 };
 
-static int apply_side(const struct opt *opt, const char *text, int *out)
-{
-    int code = value_int(opt, text, 8, 8192, out);
-    if (code == GO_ON && *out % 8)
-        return usage("option --%s: expected a multiple of 8, found %d; %d and %d are near", opt->name, *out, *out / 8 * 8,
-                     *out / 8 * 8 + 8);
-    return code;
-}
-
 static int apply_generator(const struct opt *opt, const char *text, struct picture_settings *s)
 {
     static const char *const kinds[] = {"cpu", "cuda", NULL};
@@ -104,9 +95,9 @@ int picture_apply(const struct opt *opt, const char *value, void *settings)
     struct picture_settings *s = settings;
     switch (opt->id) {
     case OPT_WIDTH:
-        return apply_side(opt, value, &s->width);
+        return value_side(opt, value, 8, &s->width);
     case OPT_HEIGHT:
-        return apply_side(opt, value, &s->height);
+        return value_side(opt, value, 8, &s->height);
     case OPT_COUNT:
         return value_int(opt, value, 1, TERN_MAX_PICTURES, &s->count);
     case OPT_OUTPUT:

@@ -117,12 +117,6 @@ static int read_prompts(struct settings *s, const char *path)
 
 /* ---- options */
 
-static int apply_side(const struct opt *opt, const char *text, int *out)
-{
-    int code = value_int(opt, text, 16, 8192, out);
-    return code == GO_ON && *out % 8 ? usage("option --%s: expected a multiple of 8, found %d", opt->name, *out) : code;
-}
-
 /* Of a number that 0 means the default of to the library: the least there is. */
 static int apply_least(const struct opt *opt, const char *text, double most, double *out)
 {
@@ -146,9 +140,9 @@ static int apply_job(const struct opt *opt, const char *value, struct settings *
     int code;
     switch (opt->id) {
     case OPT_WIDTH:
-        return apply_side(opt, value, &s->q.width);
+        return value_side(opt, value, 16, &s->q.width);
     case OPT_HEIGHT:
-        return apply_side(opt, value, &s->q.height);
+        return value_side(opt, value, 16, &s->q.height);
     case OPT_STEPS:
         return value_int(opt, value, 1, 1000, &s->q.steps);
     case OPT_CFG:

@@ -45,6 +45,15 @@ int value_int(const struct opt *opt, const char *text, int64_t min, int64_t max,
     return GO_ON;
 }
 
+int value_side(const struct opt *opt, const char *text, int min, int *out)
+{
+    int code = value_int(opt, text, min, 8192, out);
+    if (code == GO_ON && *out % 8)
+        return usage("option --%s: expected a multiple of 8, found %d; %d and %d are near", opt->name, *out, *out / 8 * 8,
+                     *out / 8 * 8 + 8);
+    return code;
+}
+
 int value_number(const struct opt *opt, const char *text, double min, bool open, double max, double *out)
 {
     double v;
