@@ -211,7 +211,10 @@ static void test_runs_side_by_side(void **state)
     free(table);
     write_file("no.json", "{\"device\": 1}", 13);
     EXPECT(s, RUN(s, "conformance", "--op", "neg", "--add", "no.json", "--markdown", "both.md"), 1);
-    expect_text(s->err, "no.json: is no report", "--add");
+    expect_text(s->err, "no.json: expected a report of tern conformance --json, found other JSON", "--add");
+    write_file("a.png", "\x89PNG", 4);
+    EXPECT(s, RUN(s, "conformance", "--op", "neg", "--add", "a.png", "--markdown", "both.md"), 1);
+    expect_text(s->err, "a.png: expected a report of tern conformance --json, found no JSON in line 1: ", "--add");
     EXPECT(s, RUN(s, "conformance", "--op", "neg", "--add", "missing.json", "--markdown", "both.md"), 1);
     EXPECT(s, RUN(s, "conformance", "--op", "neg", "--add", "r.json"), 2);
     EXPECT(s, RUN(s, "conformance", "--op", "neg", "--json", "folder/r.json"), 1);

@@ -164,6 +164,7 @@ static void test_wrong_usage(void **state)
         {"txt2img -p x --deepcache 2 --deepcache-schedule quads", {"uniform, quad", "\"quads\""}},
         {"txt2img -p x --deepcache 2 --deepcache-branch 12", {"--deepcache-branch", "0..8", "12"}},
         {"txt2img -p x --deepcache 2 --deepcache-schedule quad:30:1.4", {"centre of --deepcache-schedule", "0..20", "30"}},
+        {"txt2img -p x --hires-size 0x0", {"--hires-size", "up to 8192 as WxH, not both 0", "\"0x0\""}},
         {"txt2img -p x --original-size 64", {"--original-size", "WxH", "\"64\""}},
         {"txt2img -p x --target-size 64x0", {"--target-size", "at least 1"}},
         {"txt2img -p x --crops-coords-top-left 8x8", {"--crops-coords-top-left", "Y,X"}},

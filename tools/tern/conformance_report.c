@@ -64,8 +64,12 @@ json_t *report_read(const char *path)
     size_t i;
     const json_t *group;
     json_t *o = json_load_file(path, 0, &e);
-    if (!o) {
+    if (!o && json_error_code(&e) == json_error_cannot_open_file) {
         failed("%s: %s", path, e.text);
+        return NULL;
+    }
+    if (!o) {
+        failed("%s: expected a report of tern conformance --json, found no JSON in line %d: %s", path, e.line, e.text);
         return NULL;
     }
     bool good = json_is_string(json_object_get(o, "device")) && json_is_string(json_object_get(o, "level")) &&
@@ -75,7 +79,7 @@ json_t *report_read(const char *path)
     if (good)
         return o;
     json_decref(o);
-    failed("%s: is no report of tern conformance --json", path);
+    failed("%s: expected a report of tern conformance --json, found other JSON", path);
     return NULL;
 }
 

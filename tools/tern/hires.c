@@ -41,7 +41,7 @@ static int apply_size(const struct opt *opt, const char *text, struct tern_hires
     if (strspn(text, "0123456789x") == strlen(text) && sscanf(text, "%5dx%5d%n", &h->hr_resize_x, &h->hr_resize_y, &n) == 2 && !text[n] &&
         (h->hr_resize_x || h->hr_resize_y) && h->hr_resize_x <= 8192 && h->hr_resize_y <= 8192)
         return GO_ON;
-    return usage("option --%s: expected two whole numbers up to 8192 as WxH, found \"%s\"", opt->name, text);
+    return usage("option --%s: expected two whole numbers up to 8192 as WxH, not both 0, found \"%s\"", opt->name, text);
 }
 
 static int apply_scale(const struct opt *opt, const char *text, struct tern_hires *h)
