@@ -41,6 +41,9 @@ static int apply(const struct opt *opt, const char *value, void *settings)
     return GO_ON;
 }
 
+/* Of the arguments only the component can be wrong usage; all else is a fault of a file. */
+static int exec_failed(const struct tern_context *ctx) { return library_failed(ctx, tern_error_status(ctx) == TERN_E_NOT_FOUND); }
+
 static int execute(struct tern_context *ctx, const struct settings *s, const char *model, const char *component)
 {
     struct tern_pipeline *p = NULL;
@@ -55,7 +58,7 @@ static int execute(struct tern_context *ctx, const struct settings *s, const cha
     if (!inputs || !(p = tern_pipeline_load(ctx, model, &params)))
         code = library_failed(ctx, false);
     else if ((code = lora_set(ctx, p, &s->loras, NULL)) == GO_ON && !(outputs = tern_pipeline_exec(p, component, inputs)))
-        code = library_failed(ctx, true);
+        code = exec_failed(ctx);
     if (outputs) {
         interrupt_hold(true);
         code = tern_weights_save(outputs, s->outputs) ? library_failed(ctx, false) : DONE;
