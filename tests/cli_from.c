@@ -402,6 +402,16 @@ static void test_convert(void **state)
     assert_int_equal(system("rm -r folder"), 0);
 }
 
+/* "demo" is the model that ships with tern, as for all other commands. */
+static void test_the_demo_model_is_converted(void **state)
+{
+    struct state *s = *state;
+    EXPECT(s, RUN(s, "convert", "demo", "out", "--folder", "-q"), 0);
+    EXPECT(s, RUN(s, "convert", TERN_SOURCE_ROOT "/models/demo", "same", "--folder", "-q"), 0);
+    assert_true(same_bytes("out/unet/diffusion_pytorch_model.safetensors", "same/unet/diffusion_pytorch_model.safetensors"));
+    assert_int_equal(system("rm -r out same"), 0);
+}
+
 /* Without a word of it where it is used; repeated by its infotext. */
 static void test_quantised_models(void **state)
 {
@@ -450,6 +460,7 @@ int cli_from_tests(void)
                                        TEST(test_sizes_that_are_rounded),
                                        TEST(test_pictures_that_tell_nothing),
                                        TEST(test_convert),
+                                       TEST(test_the_demo_model_is_converted),
                                        TEST(test_quantised_models)};
     return cmocka_run_group_tests_name("cli from", tests, cli_setup, cli_teardown);
 }

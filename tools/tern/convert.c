@@ -1,4 +1,6 @@
 /* tern convert: a checkpoint in another form or dtype. */
+#include <stdlib.h>
+#include <string.h>
 
 #include "command.h"
 
@@ -63,6 +65,37 @@ static int take_words(struct settings *s)
     return GO_ON;
 }
 
+/* The folder of the demo model, because tern_convert takes paths alone; for free. NULL with the error recorded, or without memory. */
+static char *demo_path(struct tern_context *ctx)
+{
+    struct tern_pipeline *p = tern_pipeline_load(ctx, "demo", NULL);
+    char *facts = p ? tern_pipeline_describe(p, true) : NULL;
+    json_t *o = facts ? json_loads(facts, 0, NULL) : NULL;
+    const char *path = json_string_value(json_object_get(o, "path"));
+    char *copy = path ? strdup(path) : NULL;
+    json_decref(o);
+    tern_free_text(ctx, facts);
+    tern_pipeline_destroy(&p);
+    return copy;
+}
+
+static int convert(struct tern_context *ctx, const struct settings *s, const char *model, const char *out)
+{
+    const bool demo = !strcmp(model, "demo");
+    char *path = demo ? demo_path(ctx) : NULL, bytes[BYTES_TEXT];
+    if (demo && !path)
+        return library_failed(ctx, false);
+    interrupt_hold(true);
+    int code = DONE;
+    if (tern_convert(ctx, path ? path : model, out, &s->convert)) /* a model that is not there is no wrong usage, as in other commands */
+        code = library_failed(ctx, tern_error_status(ctx) != TERN_E_NOT_FOUND);
+    interrupt_hold(false);
+    free(path);
+    if (code == DONE)
+        run_wrote(&s->run, out, "written, peak memory %s", bytes_text(tern_memory_peak(ctx), bytes));
+    return code;
+}
+
 static int run(const struct command *command, int argc, char **argv)
 {
     struct settings s = {0};
@@ -77,14 +110,7 @@ static int run(const struct command *command, int argc, char **argv)
     struct tern_context *ctx = run_open(&s.run, &code);
     if (!ctx)
         return code;
-    interrupt_hold(true);
-    code = DONE;
-    if (tern_convert(ctx, arguments[0], arguments[1], &s.convert)) /* a model that is not there is no wrong usage, as in other commands */
-        code = library_failed(ctx, tern_error_status(ctx) != TERN_E_NOT_FOUND);
-    interrupt_hold(false);
-    char bytes[BYTES_TEXT];
-    if (code == DONE)
-        run_wrote(&s.run, arguments[1], "written, peak memory %s", bytes_text(tern_memory_peak(ctx), bytes));
+    code = convert(ctx, &s, arguments[0], arguments[1]);
     tern_context_destroy(&ctx);
     return code;
 }
@@ -96,8 +122,8 @@ const struct command convert_command = {
     .least = 2,
     .most = 2,
     .opts = {opts, talk_opts},
-    .notes = "MODEL is a diffusers folder or a single .safetensors or .ckpt file of SD 1.x, 2.x or SDXL. OUT appears\n"
-             "when it is complete. A folder in, a single file out, and the other way, unless an option says so.\n"
+    .notes = "MODEL is a diffusers folder or a single .safetensors or .ckpt file of SD 1.x, 2.x or SDXL, or \"demo\".\n"
+             "OUT appears when it is complete. A folder in, a single file out, and the other way, unless an option says so.\n"
              "What is quantised needs no option where it is used, and stays so here; --dtype f32, f16 or bf16 without\n"
              "--weights or --recipe makes floats of it.\n",
     .apply = apply,
