@@ -122,6 +122,25 @@ static void test_signals_leave_nothing(void **state)
     signal(SIGHUP, before);
 }
 
+/* The first Ctrl-C says that the job stops, and what a second one does; not with -q, and no other signal does. */
+static void test_the_first_ctrl_c_is_answered(void **state)
+{
+    static const struct {
+        int number;
+        const char *quiet;
+        bool answered;
+    } rows[] = {{SIGINT, NULL, true}, {SIGINT, "-q", false}, {SIGTERM, NULL, false}};
+    struct state *s = *state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        pid_t pid = cli_start(s, (const char *const[]){LONG, rows[i].quiet, NULL});
+        wait_for(".stdout", "\"sample\",\"done\":1,");
+        kill(pid, rows[i].number);
+        EXPECT(s, cli_finish(s, pid), 128 + rows[i].number);
+        expect_text(s->err, "cancelled", "a signal");
+        assert_int_equal(strstr(s->err, "tern: stopping after the running op; another Ctrl-C ends at once\n") != NULL, rows[i].answered);
+    }
+}
+
 static void test_nohup(void **state)
 {
     struct state *s = *state;
@@ -222,9 +241,10 @@ static void test_info_without_memory(void **state)
 int cli_output_tests(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_links_and_pipes),   TEST(test_signals_leave_nothing), TEST(test_nohup),
-        TEST(test_third_signal_ends), TEST(test_lost_reader),           TEST(test_synth_folders),
-        TEST(test_names_left_behind), TEST(test_info_without_memory),   TEST(test_files_of_others),
+        TEST(test_links_and_pipes), TEST(test_signals_leave_nothing), TEST(test_the_first_ctrl_c_is_answered),
+        TEST(test_nohup),           TEST(test_third_signal_ends),     TEST(test_lost_reader),
+        TEST(test_synth_folders),   TEST(test_names_left_behind),     TEST(test_info_without_memory),
+        TEST(test_files_of_others),
     };
     return cmocka_run_group_tests_name("cli outputs", tests, cli_setup, cli_teardown);
 }

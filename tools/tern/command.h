@@ -180,6 +180,7 @@ void run_end(struct run_settings *s);
 /* interrupt.c: SIGINT, SIGTERM and SIGHUP ask the job to stop; another one, half a second later or more, ends the process, but not while a
  * file is being written. After interrupt_catch a reader of standard output that goes ends no process, either: writes fail. */
 void interrupt_catch(void);
+void interrupt_quiet(bool is_quiet); /* the first Ctrl-C says nothing */
 bool interrupt_seen(void);
 int interrupt_code(void); /* the exit code of a cancelled job: 128 and the signal */
 void interrupt_hold(bool writing);

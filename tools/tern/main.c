@@ -19,6 +19,7 @@ static void help(FILE *out)
         fprintf(out, "  %-11s %s\n", commands[i]->name, commands[i]->summary);
     fprintf(out, "\n'tern COMMAND --help' explains a command; 'tern --version' prints the version.\n"
                  "Exit codes: 0 done, 1 failed, 2 wrong usage, 130 cancelled (by SIGTERM 143, by SIGHUP 129).\n"
+                 "Ctrl-C stops a job after the running op and leaves no half file; another one ends it at once.\n"
                  "Plans, compiled kernels and what was measured are kept for later runs in the cache folder,\n"
                  "$XDG_CACHE_HOME/tern or else ~/.cache/tern. It may be deleted.\n");
 }

@@ -172,6 +172,7 @@ struct tern_context *run_open(const struct run_settings *s, int *code)
         return NULL;
     }
     progress_setup(s->json, s->quiet);
+    interrupt_quiet(s->quiet);
     struct tern_context *ctx = tern_context_create(&params);
     if (ctx)
         return ctx;
