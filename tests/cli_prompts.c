@@ -100,9 +100,27 @@ static void test_wrong_options_of_prompts(void **state)
     }
 }
 
+/* A tag in a plain prompt is text, which is warned of: not with -q, not where the tag counts, nor of the text of a picture. */
+static void test_tags_in_plain_prompts_are_told(void **state)
+{
+    struct state *s = *state;
+    EXPECT(s, RUN(s, "txt2img", MODEL, SMALL, "-p", "x <lora:a:0.5>", "-o", "a.png"), 0);
+    assert_string_equal(s->err, "");
+#define LOUD "-W", "48", "-H", "40", "--steps", "1", "--seed", "3", "-o", "b.png"
+    EXPECT(s, RUN(s, "txt2img", MODEL, LOUD, "-p", "x <lora:a:0.5>"), 0);
+    expect_text(s->err, "warning: the prompt's \"<lora:\" is text like the rest; with --prompt-syntax a1111", "plain");
+    EXPECT(s, RUN(s, "txt2img", MODEL, LOUD, "--from", "a.png", "-p", "y <lora:a:0.5>"), 0);
+    expect_text(s->err, "\"<lora:\" is text", "plain by the picture");
+    EXPECT(s, RUN(s, "txt2img", MODEL, LOUD, "--from", "a.png"), 0);
+    assert_null(strstr(s->err, "is text"));
+    EXPECT(s, RUN(s, "txt2img", MODEL, LOUD, "-p", "x <lora:a:0.5>", "--prompt-syntax", "a1111", "--lora-dir", LORAS), 0);
+    assert_null(strstr(s->err, "is text"));
+}
+
 int cli_prompt_tests(void)
 {
     const struct CMUnitTest tests[] = {TEST(test_prompts_are_read_as_asked), TEST(test_words_and_tags_name_files),
-                                       TEST(test_tags_of_a_second_prompt), TEST(test_wrong_options_of_prompts)};
+                                       TEST(test_tags_of_a_second_prompt), TEST(test_wrong_options_of_prompts),
+                                       TEST(test_tags_in_plain_prompts_are_told)};
     return cmocka_run_group_tests_name("cli prompts", tests, cli_setup, cli_teardown);
 }

@@ -107,6 +107,8 @@ int sampling_apply(const struct opt *opt, const char *value, struct picture_sett
 #define OPT_PROMPTS (OPT_OWN + 500) /* likewise */
 extern const struct opt prompt_opts[];
 int prompt_apply(const struct opt *opt, const char *value, struct picture_settings *s);
+/* Warns of A1111's tags of LoRAs in a prompt of the command line (NULL: none) that is plain: there they are text, which is seldom meant. */
+void prompt_hint(const struct picture_settings *s, const char *prompt);
 extern const struct opt from_text_opts[], from_image_opts[], picture_opts[];
 int picture_apply(const struct opt *opt, const char *value, void *settings);
 

@@ -1,4 +1,6 @@
 /* Options that say what the picture shows, and how that is read. */
+#include <string.h>
+
 #include "picture.h"
 
 enum {
@@ -60,4 +62,12 @@ int prompt_apply(const struct opt *opt, const char *value, struct picture_settin
     default:
         return embedding_add(opt, value, &s->embeddings);
     }
+}
+
+void prompt_hint(const struct picture_settings *s, const char *prompt)
+{
+    if (prompt && s->prompt_syntax == TERN_PROMPT_PLAIN && strstr(prompt, "<lora:") && !s->run.quiet)
+        warn(
+            "the prompt's \"<lora:\" is text like the rest; with --prompt-syntax a1111 and --lora-dir it names a LoRA, as --lora FILE does "
+            "without a tag");
 }

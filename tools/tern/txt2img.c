@@ -70,6 +70,7 @@ static int run_with(const struct command *command, int argc, char **argv, int im
         return usage("option --refiner: not together with --hires or --hires-size, whose second pass is of one model");
     if (s->preview_vae && !s->preview.path)
         return usage("option --preview-vae: works with --preview only");
+    prompt_hint(s, (s->from ? &given : s)->prompt);
     code = deepcache_check(&s->deepcache);
     code = code == GO_ON ? hires_check(&s->hires) : code;
     return code == GO_ON ? picture_make(s) : code;
