@@ -1,6 +1,9 @@
 /* tern txt2img, img2img and inpaint: what they say of themselves, and their command lines. */
 #include <getopt.h>
 #include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
 
 #include "picture.h"
 
@@ -34,12 +37,36 @@ static int parse_over_picture(const struct command *command, int argc, char **ar
     return code == GO_ON ? options_parse(command, argc, argv, s, arguments, count) : code;
 }
 
+/* Whether an argument can be a model, but no picture. */
+static bool is_model(const char *path)
+{
+    static const char *const endings[] = {".safetensors", ".ckpt"};
+    struct stat st;
+    const bool there = !stat(path, &st);
+    for (size_t i = 0; i < sizeof(endings) / sizeof(*endings); i++)
+        if (strlen(path) > strlen(endings[i]) && !strcasecmp(path + strlen(path) - strlen(endings[i]), endings[i]))
+            return true;
+    return there ? S_ISDIR(st.st_mode) : !strcmp(path, "demo") || !strcmp(path, "demo-zh");
+}
+
+/* The model before the pictures, as other commands have it, is told before it is read as one. */
+static int check_order(const struct command *command, char **arguments, int images)
+{
+    for (int i = 0; i < images; i++)
+        if (is_model(arguments[i]))
+            return usage("expected %s, pictures first, found \"%s\" in place of %s, which looks like the model", command->arguments,
+                         arguments[i], i ? "MASK" : "IMAGE");
+    return GO_ON;
+}
+
 /* Pictures come first among the arguments, the model last; `images` is how many pictures there are. */
 static int run_with(const struct command *command, int argc, char **argv, int images, struct picture_settings *s)
 {
     char **arguments;
     struct picture_settings given = {0};
     int count, code = options_parse(command, argc, argv, s, &arguments, &count);
+    if (code == GO_ON)
+        code = check_order(command, arguments, images);
     if (code == GO_ON && s->from)
         code = parse_over_picture(command, argc, argv, s, &given, &arguments, &count);
     if (code != GO_ON)
