@@ -235,6 +235,8 @@ static void test_rows_of_a_model(void **state)
     expect_text(svg, part, "the line's name");
     expect_text(svg, "pictures at once", "the axis");
     EXPECT(s, RUN(s, "bench", "model", MODEL, "--size", "64", "--threads", "2,1", "--runs", "1", "--plot", "t.svg"), 0);
+    const char *head = strstr(s->out, "UNet step s");
+    assert_true(head && !strstr(head + 1, "UNet step s"));
     slurp("t.svg", svg, sizeof(svg));
     assert_null(xml_check(svg));
     expect_text(svg, ">f32, 64 x 64, batch 1<", "one line, not a point for each number of threads");
@@ -242,6 +244,7 @@ static void test_rows_of_a_model(void **state)
     double x, y, next;
     assert_true(points && sscanf(points, "points=\"%lf,%lf %lf", &x, &y, &next) == 3 && x < next);
     EXPECT(s, RUN(s, "bench", "model", "no-such-model"), 1);
+    assert_string_equal(s->out, ""); /* no table of nothing */
     expect_text(s->err, "no-such-model", "message");
 }
 

@@ -23,7 +23,8 @@ static const struct opt opts[] = {
     {OPT_DTYPES, 0, "dtype", "TYPES",
      "to compute in: some of f32, bf16, f16, int8, separated by\ncommas (default: ops f32,bf16; model f32)"},
     {OPT_SIZE, 0, "size", "PIXELS",
-     "of a square picture, or several, \"256,512\" (default: the\nmodel's own; ops: sd15 512, sdxl 1024, vae both)"},
+     "of a square picture, multiples of 64 from 64 to 2048, or\nseveral, \"256,512\" (default: the model's own; ops: sd15 512,\nsdxl 1024, "
+     "vae both)"},
     {OPT_RUNS, 0, "runs", "N", "timed runs of a row, 1 to 101 (default 9)"},
     {OPT_LIMIT, 0, "limit", "SECONDS", "no further runs of a row once it took so long and has three\n(default: ops 1, model 60)"},
     {OPT_OP, 0, "op", "OP", "ops: only that op (conv2d, linear, matmul, sdpa …)"},

@@ -127,7 +127,7 @@ static void put_row(const struct bench_table *t, const struct model_row *r)
                              r->first_step, "flops", r->flops, "memory", (json_int_t)r->memory));
 }
 
-static int run_row(struct model_row *r, const struct bench_settings *s, const char *model, const struct bench_table *t)
+static int run_row(struct model_row *r, const struct bench_settings *s, const char *model, const struct bench_table *t, bool first)
 {
     int code;
     struct run_settings run = s->run;
@@ -137,6 +137,8 @@ static int run_row(struct model_row *r, const struct bench_settings *s, const ch
         return code;
     r->threads = tern_thread_count(ctx);
     code = measure(ctx, r, s, model) ? GO_ON : library_failed(ctx, false);
+    if (code == GO_ON && first) /* not before: of a model that is not there is no table */
+        bench_table_head(t);
     if (code == GO_ON)
         put_row(t, r);
     tern_context_destroy(&ctx);
@@ -209,7 +211,6 @@ int bench_model(const struct bench_settings *s, const char *model)
     struct model_row *rows = calloc((size_t)most, sizeof(*rows));
     if (!rows)
         return failed("out of memory");
-    bench_table_head(&t);
     for (int i = 0; i < most && code == GO_ON; i++) { /* sizes change first, then batches, threads, dtypes */
         int size = i % count(&s->sizes), rest = i / count(&s->sizes), batch = rest % count(&s->batches);
         rest /= count(&s->batches);
@@ -217,7 +218,8 @@ int bench_model(const struct bench_settings *s, const char *model)
                                      .batch = s->batches.count ? s->batches.value[batch] : 1,
                                      .threads = at(&s->threads, rest % count(&s->threads)),
                                      .dtype = s->dtypes[rest / count(&s->threads)]};
-        code = run_row(&rows[n++], s, model, &t);
+        code = run_row(&rows[n], s, model, &t, !n);
+        n++;
     }
     if (code == GO_ON && s->plot)
         code = plot(rows, n, s);
