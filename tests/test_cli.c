@@ -14,6 +14,7 @@ static void test_wrong_usage(void **state)
     static const struct {
         const char *line, *words[3];
     } cases[] = {
+        {"help paint", {"\"paint\"", "txt2img", "synth"}},
         {"paint", {"\"paint\"", "txt2img", "synth"}},
         {"graph " MODEL, {"COMPONENT", "--help"}},
         {"graph " MODEL " unet --batch 0", {"--batch", "1 to 128"}},
@@ -231,7 +232,13 @@ static void test_help_and_version(void **state)
         expect_text(s->out, "usage: tern ", commands[i]);
         expect_text(s->out, commands[i], commands[i]);
         assert_string_equal(s->err, "");
+        char *page = strdup(s->out);
+        EXPECT(s, RUN(s, "help", commands[i]), 0);
+        assert_string_equal(s->out, page);
+        free(page);
     }
+    EXPECT(s, RUN(s, "help"), 0);
+    assert_string_equal(s->out, all);
     free(all);
 }
 

@@ -17,7 +17,7 @@ static void help(FILE *out)
     fprintf(out, "tern %s runs Stable Diffusion.\n\nusage: tern COMMAND [OPTIONS] [ARGUMENTS]\n\n", tern_version());
     for (size_t i = 0; i < COMMANDS; i++)
         fprintf(out, "  %-11s %s\n", commands[i]->name, commands[i]->summary);
-    fprintf(out, "\n'tern COMMAND --help' explains a command; 'tern --version' prints the version.\n"
+    fprintf(out, "\n'tern COMMAND --help' or 'tern help COMMAND' explains a command; 'tern --version' prints the version.\n"
                  "Exit codes: 0 done, 1 failed, 2 wrong usage, 130 cancelled (by SIGTERM 143, by SIGHUP 129).\n"
                  "Ctrl-C stops a job after the running op and leaves no half file; another one ends it at once.\n"
                  "Plans, compiled kernels and what was measured are kept for later runs in the cache folder,\n"
@@ -33,26 +33,44 @@ static int unknown(const char *name)
     return usage("unknown command \"%s\"; there are %s", name, names);
 }
 
+static const struct command *find(const char *name)
+{
+    for (size_t i = 0; i < COMMANDS; i++)
+        if (!strcmp(name, commands[i]->name))
+            return commands[i];
+    return NULL;
+}
+
+/* "tern help", or "tern help COMMAND". */
+static int run_help(const char *name)
+{
+    const struct command *command = name ? find(name) : NULL;
+    if (name && !command)
+        return unknown(name);
+    if (command)
+        options_help(command);
+    else
+        help(stdout);
+    return DONE;
+}
+
 static int run(int argc, char **argv)
 {
     if (argc < 2) {
         help(stderr);
         return USAGE;
     }
-    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
-        help(stdout);
-        return DONE;
-    }
+    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help"))
+        return run_help(argv[1][0] == 'h' ? argv[2] : NULL);
     if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-V")) {
         printf("tern %s\n", tern_version());
         return DONE;
     }
-    for (size_t i = 0; i < COMMANDS; i++)
-        if (!strcmp(argv[1], commands[i]->name)) {
-            message_setup(argv[1], false);
-            return commands[i]->run(commands[i], argc - 1, argv + 1);
-        }
-    return unknown(argv[1]);
+    const struct command *command = find(argv[1]);
+    if (!command)
+        return unknown(argv[1]);
+    message_setup(argv[1], false);
+    return command->run(command, argc - 1, argv + 1);
 }
 
 /* Where standard input, output or error is closed the next files that are opened would take its number, and events and messages would go
