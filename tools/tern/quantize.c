@@ -159,6 +159,15 @@ static int apply_job(const struct opt *opt, const char *value, struct settings *
     }
 }
 
+/* Pictures lie beside it, with names that begin as its own without the ending. */
+static int apply_report(const struct opt *opt, const char *value, struct settings *s)
+{
+    const size_t n = strlen(value);
+    s->report = value;
+    return n > 3 && !strcmp(value + n - 3, ".md") ? GO_ON
+                                                  : usage("option --%s: expected a name that ends in .md, found \"%s\"", opt->name, value);
+}
+
 static int apply(const struct opt *opt, const char *value, void *settings)
 {
     struct settings *s = settings;
@@ -177,8 +186,7 @@ static int apply(const struct opt *opt, const char *value, void *settings)
         s->output = value;
         return GO_ON;
     case OPT_REPORT:
-        s->report = value;
-        return GO_ON;
+        return apply_report(opt, value, s);
     case OPT_RESTART:
         s->q.restart = true;
         return GO_ON;

@@ -9,8 +9,7 @@
 /* "report.md" -> "report-before-1.png" */
 static void picture_name(const char *path, const char *which, int prompt, char *out, size_t size)
 {
-    const size_t n = strlen(path), stem = n > 3 && !strcmp(path + n - 3, ".md") ? n - 3 : n;
-    snprintf(out, size, "%.*s-%s-%d.png", (int)stem, path, which, prompt + 1);
+    snprintf(out, size, "%.*s-%s-%d.png", (int)strlen(path) - 3, path, which, prompt + 1); /* without .md */
 }
 
 /* A disk that is full does not cost the recipe, which took hours. */
