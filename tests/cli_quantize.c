@@ -103,6 +103,15 @@ static void test_a_target_out_of_reach(void **state)
     expect_text(s->out, "\"stage\":\"quantize\"", "events");
     expect_text(s->out, "\"event\":\"error\"", "events");
     assert_int_equal(access("recipe.json", F_OK), -1);
+    expect_text(s->err, "what was measured is kept in recipe.json.state; the same command goes on there, or one with another target\n",
+                "the state");
+    assert_int_equal(access("recipe.json.state", F_OK), 0);
+    EXPECT(s, RUN(s, "quantize", MODEL, JOB, "-p", "a", "--speedup", "90", "-q"), 1);
+    assert_null(strstr(s->err, "is kept"));
+    EXPECT(s, RUN(s, "quantize", "absent", JOB, "-p", "a"), 1);
+    assert_null(strstr(s->err, "is kept"));
+    EXPECT(s, RUN(s, "quantize", MODEL, JOB, "-p", "a"), 0); /* another target: none */
+    assert_int_equal(files("."), 1);
 }
 
 static void test_interrupted_and_resumed(void **state)

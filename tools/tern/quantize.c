@@ -242,6 +242,8 @@ static int quantize(struct tern_context *ctx, struct settings *s, const char *mo
         unlink(s->q.state); /* not before: a full disk would cost what took hours to measure */
         report_tell(&s->run, recipe, s->output);
     }
+    if (code == FAILED && p && !s->run.quiet && !access(s->q.state, F_OK))
+        fprintf(stderr, "tern: what was measured is kept in %s; the same command goes on there, or one with another target\n", s->q.state);
     tern_recipe_destroy(&recipe);
     tern_pipeline_destroy(&p);
     tern_image_destroy(&image);
@@ -306,7 +308,8 @@ const struct command quantize_command = {
     .notes = "MODEL is a diffusers folder, a single .safetensors or .ckpt file, or \"demo\". The recipe is for every model of\n"
              "its architecture: 'tern txt2img --recipe FILE'. Without a target all layers below their thresholds are int8 that\n"
              "do not take longer so.\n"
-             "Ctrl-C leaves what was measured in FILE.state; the same command goes on there.\n",
+             "What was measured is left in FILE.state by Ctrl-C, by a target that cannot be reached, and where FILE cannot be\n"
+             "written; the same command goes on there, or one with another target.\n",
     .apply = apply,
     .run = run,
 };
