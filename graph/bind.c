@@ -54,7 +54,8 @@ static enum tern_status bind_values(struct tern_binding *b, const struct tern_we
             return tern_error_status(g->ctx);
     }
     for (int i = 0; i < g->n_values; i++)
-        if (b->bound[i] && !b->bound[i]->constant) /* kernels keep other forms of it from now on */
+        if (g->values[i].kind == TERN_VALUE_WEIGHT && b->bound[i] &&
+            !b->bound[i]->constant) /* kernels keep other forms of it from now on */
             tern_tensor_make_constant(b->bound[i]);
     return tern_binding_prepare(b, former);
 }
