@@ -189,10 +189,10 @@ enum tern_status tern_job_choose_known(struct tern_job *j)
     return tern_error_status(ctx);
 }
 
-void tern_job_drop_known(struct tern_job *j)
+void tern_job_drop_early(struct tern_job *j, unsigned kinds)
 {
     for (int i = 0; i < TERN_KNOWN_KINDS; i++)
-        for (int part = 0; part <= j->caches; part++) {
+        for (int part = 0; part <= j->caches && kinds >> i & 1; part++) {
             const struct tern_stage early = early_stage(j, part, i);
             tern_pipeline_drop_plan(j->p, &early);
         }

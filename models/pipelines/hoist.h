@@ -11,8 +11,9 @@ struct tern_graph *tern_hoist_part(struct tern_graph **graph, const struct tern_
 
 /* Sets j->known: packed weights that go must be more than the values that come, by p->hoist_least. */
 enum tern_status tern_job_choose_known(struct tern_job *j);
-/* Drops the plans that compute it, of the job's limits. Those that the choice has made stay for the next one. */
-void tern_job_drop_known(struct tern_job *j);
+/* Drops the plans that compute it, of the job's limits: of kinds, bits of TERN_KNOWN_…. Else those that the choice has made stay for the
+ * next one. */
+void tern_job_drop_early(struct tern_job *j, unsigned kinds);
 /* The values of all calls; and the most that making them takes beside, for a moment. */
 size_t tern_job_known_bytes(const struct tern_job *j, size_t *making);
 

@@ -288,10 +288,12 @@ enum tern_status tern_job_predict_peak(struct tern_job *j, struct tern_job_peak 
     *peak = (struct tern_job_peak){0};
     if (tern_check_cancel(j->p->ctx) || tern_dispatch_prepare(j->p->ctx) || make_plans(j))
         return tern_error_status(j->p->ctx);
+    if (j->forgets) /* it would be there or not, as a plan was made or had been */
+        tern_plan_cache_drop(j->p->ctx);
     tern_memory_trim_devices(j->p->ctx); /* what is kept for reuse is not needed */
     struct tally t = {.j = j, .now = tern_memory_used(j->p->ctx) + SMALL + j->p->ctx->own->caps.compiling, .device = j->by_device};
-    take(&t, tern_pipeline_making(j->p));
-    give(&t, tern_pipeline_making(j->p));
+    take(&t, j->p->making);
+    give(&t, j->p->making);
     for (t.j = j; t.j; t.j = t.j->hires)
         encode_prompt(&t);
     peak->most = peak->encode = end_stage(&t, peak->most);

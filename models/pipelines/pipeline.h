@@ -52,7 +52,6 @@ struct tern_planned {
     struct tern_plan *plan;
     struct tern_weights *weights; /* of the binding; NULL: not bound */
     struct tern_binding *binding;
-    size_t making; /* the most memory that making the plan took beside it, for a moment; 0 once a job uses plans */
     uint64_t used; /* by planned_clock */
 };
 #define TERN_MAX_PLANNED 24
@@ -105,7 +104,8 @@ struct tern_pipeline {
     int n_embeddings;
     struct tern_planned planned[TERN_MAX_PLANNED];
     uint64_t planned_clock;
-    int text_layers;       /* of the first text encoder */
+    size_t making;   /* the most memory that making a plan took beside it, for a moment, also one that is gone; 0 once a job uses plans */
+    int text_layers; /* of the first text encoder */
     int64_t text_width[2]; /* of its states, and those of SDXL's second one; 0: there is none */
     bool second_only;      /* SDXL's refiner: text_encoder_2 is its only text encoder; `tokenizer` is that one's */
     bool xl;               /* SDXL: a UNet that is told the pooled text of the second text encoder, and sizes */
@@ -162,8 +162,6 @@ struct tern_plan *tern_pipeline_plan(struct tern_pipeline *p, const struct tern_
 struct tern_binding *tern_pipeline_binding(struct tern_pipeline *p, const struct tern_stage *stage);
 /* Memory that this binding would take now; 0 when it is there. `beside`: a stage of the same component that will be bound then; or NULL. */
 size_t tern_pipeline_bind_bytes(struct tern_pipeline *p, const struct tern_stage *stage, const struct tern_stage *beside);
-/* The most memory that making any of the plans took since a job used one. */
-size_t tern_pipeline_making(const struct tern_pipeline *p);
 /* Drops the bindings of a set of weights; their plans stay. */
 void tern_pipeline_unbind(struct tern_pipeline *p, const struct tern_weights *weights);
 /* Other weights in the place of those. Where plans prepare some (GPUs), and memory has no limit, a binding is made anew at once, with what

@@ -108,7 +108,8 @@ static struct tern_planned *get(struct tern_pipeline *p, const struct tern_stage
         if (!plan)
             return NULL;
         e = place(p);
-        *e = (struct tern_planned){.stage = *stage, .plan = plan, .making = making};
+        *e = (struct tern_planned){.stage = *stage, .plan = plan};
+        p->making = making > p->making ? making : p->making;
     }
     e->used = ++p->planned_clock;
     return e;
@@ -132,9 +133,9 @@ static struct tern_stage keeping(struct tern_stage shallow)
 static struct tern_binding *bind(struct tern_pipeline *p, struct tern_plan *plan, struct tern_weights *weights, struct tern_binding *beside)
 {
     struct tern_binding *binding = tern_plan_bind_beside(plan, weights, beside);
+    p->making = 0; /* a job runs: what its check has made is there, also what was not taken */
     for (int i = 0; i < TERN_MAX_PLANNED; i++) {
         struct tern_planned *e = &p->planned[i];
-        e->making = 0; /* a job runs: what its check has made is there, also what was not taken */
         if (e->plan != plan)
             continue;
         unbind(e);
@@ -165,14 +166,6 @@ struct tern_binding *tern_pipeline_binding(struct tern_pipeline *p, const struct
     if (tern_failed(p->ctx))
         tern_binding_unref(&binding);
     return binding;
-}
-
-size_t tern_pipeline_making(const struct tern_pipeline *p)
-{
-    size_t most = 0;
-    for (int i = 0; i < TERN_MAX_PLANNED; i++)
-        most = p->planned[i].making > most ? p->planned[i].making : most;
-    return most;
 }
 
 size_t tern_pipeline_bind_bytes(struct tern_pipeline *p, const struct tern_stage *stage, const struct tern_stage *beside)
@@ -225,6 +218,7 @@ void tern_pipeline_drop_plans(struct tern_pipeline *p)
 {
     for (int i = 0; i < TERN_MAX_PLANNED; i++)
         forget(&p->planned[i]);
+    p->making = 0;
 }
 
 /* What one run tells, with its component and its place in the job. */

@@ -42,8 +42,8 @@ static void go(struct tern_job *j, const struct way *way)
             tern_pipeline_drop_plan(j->p, &stage);
         if (other && stage.part == TERN_UNET_KEEPS)
             tern_pipeline_drop_plan(j->p, &shallow);
-        if (other && components[i][0] == 'u' && way->resident)
-            tern_job_drop_known(j);
+        if (other && components[i][0] == 'u')
+            tern_job_drop_early(j, ~0u);
     }
     j->sequential = way->sequential;
     j->unet_algorithm = way->unet_algorithm;
