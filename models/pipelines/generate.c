@@ -203,6 +203,8 @@ struct tern_images *tern_generate(struct tern_pipeline *p, const struct tern_txt
     const struct call outer = begin(p);
     struct tern_images *out = tern_pipeline_paint(p, params);
     end(p, &outer);
+    if (!p->calls) /* the next job may find other memory */
+        tern_pipeline_forget_found(p);
     return out;
 }
 

@@ -175,6 +175,14 @@ static bool fits(const struct tern_job *j, unsigned known, int kind)
     return left >= 0;
 }
 
+unsigned tern_job_may_know(const struct tern_job *j)
+{
+    unsigned kinds = 0;
+    for (int i = 0; i < TERN_KNOWN_KINDS; i++)
+        kinds |= (unsigned)is_known(j, i) << i;
+    return kinds;
+}
+
 enum tern_status tern_job_choose_known(struct tern_job *j)
 {
     struct tern_context *ctx = j->p->ctx;

@@ -11,6 +11,8 @@ struct tern_graph *tern_hoist_part(struct tern_graph **graph, const struct tern_
 
 /* Sets j->known: packed weights that go must be more than the values that come, by p->hoist_least. */
 enum tern_status tern_job_choose_known(struct tern_job *j);
+/* The kinds that are known before the steps, worth it or not. */
+unsigned tern_job_may_know(const struct tern_job *j);
 /* Drops the plans that compute it, of the job's limits: of kinds, bits of TERN_KNOWN_…. Else those that the choice has made stay for the
  * next one. */
 void tern_job_drop_early(struct tern_job *j, unsigned kinds);

@@ -73,16 +73,6 @@ bool tern_job_leaves(const struct tern_job *j, const char *component)
     return component[0] == 't' ? !j->p->params.keep_text_encoder : j->sequential;
 }
 
-/* A UNet that streams keeps no weights that could go. */
-static enum tern_status choose_known(struct tern_job *j)
-{
-    const bool streams = tern_job_streams_unet(j, &(struct tern_job_peak){0});
-    for (struct tern_job *pass = j; pass && !streams; pass = pass->hires)
-        if (tern_job_choose_known(pass))
-            return tern_error_status(j->p->ctx);
-    return TERN_OK;
-}
-
 /* Bytes that a device with memory of its own has for us, with what it may take of the host's; 0: no limit. */
 static size_t room_of(const struct tern_device *d)
 {
@@ -102,6 +92,23 @@ static enum tern_status is_over_room(struct tern_job *j, size_t room, const stru
     return st;
 }
 
+/* What goes in every way is not there any more while they are tried. */
+static void put_out_first(struct tern_job *j)
+{
+    const struct tern_pipeline_params *q = &j->p->params;
+    j->sequential = q->offload == TERN_OFFLOAD_AUTO ? q->single_use : q->offload != TERN_OFFLOAD_NONE;
+    tern_job_put_out(j, j->left);
+    j->left &= tern_pipeline_modules(j->p);
+}
+
+/* Plans of ways that are not taken lie in memory while they are tried, which may be more than the job itself takes. */
+static void count_choice(struct tern_job *j, size_t peak, size_t reached)
+{
+    const size_t counts = !j->budget || reached <= j->budget ? reached : 0, all[] = {peak, counts};
+    for (int i = 0; i < 2; i++)
+        j->predicted = all[i] > j->predicted ? all[i] : j->predicted;
+}
+
 /* The budget does not hold while plans are tried: what is too small for the plans of its refusal would not be told the least. */
 enum tern_status tern_job_choose_offload(struct tern_job *j, size_t *bytes)
 {
@@ -112,10 +119,12 @@ enum tern_status tern_job_choose_offload(struct tern_job *j, size_t *bytes)
     j->budget = budget;
     j->least = SIZE_MAX;
     j->left = j->p->used & ~(unsigned)(TERN_MODULE_TEXT | TERN_MODULE_TEXT_2); /* their stage is the first anyway */
+    put_out_first(j);
     const bool outer = tern_budget_lift(ctx, true);
+    const size_t former = tern_memory_peak(ctx);
     j->p->half_made++;
-    enum tern_status st = choose_known(j);
-    st = st ? st : tern_job_choose_way(j, &peak);
+    tern_memory_reset_peak(ctx);
+    enum tern_status st = tern_job_choose_way(j, &peak);
     if (!st && room && (!budget || room < budget))
         st = is_over_room(j, room, &peak, &over);
     if (!st && over) {
@@ -124,16 +133,20 @@ enum tern_status tern_job_choose_offload(struct tern_job *j, size_t *bytes)
     }
     j->p->half_made--;
     tern_budget_lift(ctx, outer);
+    const size_t reached = tern_memory_peak(ctx);
+    tern_memory_raise_peak(ctx, former);
     if (st)
         return st;
-    j->predicted = peak.most;
-    bool fits = !j->budget || peak.most <= j->budget;
+    const bool fits = !j->budget || peak.most <= j->budget;
+    count_choice(j, peak.most, reached);
+    if (fits && j->budget)
+        tern_job_remember(j);
     if (!fits) { /* the plans themselves may take more than the budget */
         tern_pipeline_drop_plans(j->p);
         tern_plan_cache_drop(ctx);
     }
     if (bytes)
-        *bytes = fits ? peak.most : j->least;
+        *bytes = fits ? j->predicted : j->least;
     return bytes || fits ? TERN_OK : refuse(j, j->least);
 }
 

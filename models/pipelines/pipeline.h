@@ -56,6 +56,36 @@ struct tern_planned {
 };
 #define TERN_MAX_PLANNED 24
 
+/* A way to live with little memory; limits as in the job. */
+struct tern_way {
+    bool sequential;
+    size_t unet_algorithm, vae_algorithm, resident, arena;
+    bool streams_text;
+};
+
+/* What the choice of a way depends on, of one pass and of the pipeline. Cleared before it is filled, to be compared as bytes. */
+struct tern_pass_kind {
+    int width, height, count, branches, share, branch;
+    int64_t tokens;
+    bool guided, zero_negative, conditions, vectors, caches, encodes;
+};
+struct tern_job_kind {
+    struct tern_pass_kind pass[2];
+    struct tern_offload_components components;
+    enum tern_offload offload;
+    bool single_use, keeps_text;
+    size_t budget;
+};
+
+/* The way that was chosen for a kind of job, and what was told that it needs. */
+struct tern_found {
+    struct tern_job_kind kind;
+    struct tern_way way;
+    unsigned known[2]; /* of the passes */
+    size_t told;
+};
+#define TERN_MAX_FOUND 8 /* DeepCache by quality runs up to six kinds of job */
+
 /* Bytes that it has to save to compute what is known before the steps by plans of its own. */
 #define TERN_HOIST_LEAST ((int64_t)1 << 20)
 
@@ -104,8 +134,10 @@ struct tern_pipeline {
     int n_embeddings;
     struct tern_planned planned[TERN_MAX_PLANNED];
     uint64_t planned_clock;
-    size_t making;   /* the most memory that making a plan took beside it, for a moment, also one that is gone; 0 once a job uses plans */
-    int text_layers; /* of the first text encoder */
+    size_t making; /* the most memory that making a plan took beside it, for a moment, also one that is gone; 0 once a job uses plans */
+    struct tern_found found[TERN_MAX_FOUND]; /* by checks, for the job that runs behind them */
+    int n_found, next_found;
+    int text_layers;       /* of the first text encoder */
     int64_t text_width[2]; /* of its states, and those of SDXL's second one; 0: there is none */
     bool second_only;      /* SDXL's refiner: text_encoder_2 is its only text encoder; `tokenizer` is that one's */
     bool xl;               /* SDXL: a UNet that is told the pooled text of the second text encoder, and sizes */
@@ -304,7 +336,7 @@ struct tern_job {
     size_t budget;                        /* the context's, or what its device has if that is less */
     unsigned left;                        /* TERN_MODULE_...: what earlier calls have left, until the way asks that it goes */
     size_t least;                         /* the smallest peak of all ways that were tried */
-    size_t predicted;                     /* the peak of the way that was chosen */
+    size_t predicted;                     /* the peak of the way that was chosen, and of the choice */
     bool forgets;                         /* plans of a way go when another one is tried */
     bool by_device;                       /* predictions are of the memory of the context's device alone */
     unsigned known;                       /* of the UNet, when its weights stay: TERN_KNOWN_… */
@@ -454,6 +486,10 @@ void tern_job_put_out(const struct tern_job *j, unsigned modules);
  * so that the job keeps to the context's budget. Predicts the peak. TERN_E_BUDGET with the least that would do; TERN_E_NO_MEMORY when it is
  * the device that has too little. */
 enum tern_status tern_job_choose_offload(struct tern_job *j, size_t *peak);
+/* found.c: what a check has found for a job of this kind, borrowed; NULL: none has. Remembers what the job itself has chosen. Forgets all. */
+const struct tern_found *tern_job_found(const struct tern_job *j);
+void tern_job_remember(const struct tern_job *j);
+void tern_pipeline_forget_found(struct tern_pipeline *p);
 /* ways.c: how the job keeps to j->budget (0: none), and what it takes so; more than that where no way does. */
 enum tern_status tern_job_choose_way(struct tern_job *j, struct tern_job_peak *peak);
 /* Whether the UNet streams: as it is said, or else because sampling does not keep to the budget. */

@@ -10,15 +10,8 @@
 /* Plans of all ways together would be a part of it that counts. */
 #define SMALL_BUDGET ((size_t)64 << 20)
 
-/* A way to live with little memory; the limits are those of the job. */
-struct way {
-    bool sequential;
-    size_t unet_algorithm, vae_algorithm, resident, arena;
-    bool streams_text;
-};
-
 /* Whether the plan of a component would be another one. */
-static bool differs(const struct tern_job *j, const struct way *way, const char *component)
+static bool differs(const struct tern_job *j, const struct tern_way *way, const char *component)
 {
     switch (component[0]) {
     case 'u':
@@ -31,7 +24,7 @@ static bool differs(const struct tern_job *j, const struct way *way, const char 
 }
 
 /* The plans of the way that was tried before go: another limit is another plan. */
-static void go(struct tern_job *j, const struct way *way)
+static void go(struct tern_job *j, const struct tern_way *way)
 {
     static const char *const components[] = {"unet", "vae_decoder", "vae_encoder", "text_encoder", "text_encoder_2"};
     const struct tern_stage shallow = tern_job_shallow_stage(j);
@@ -55,7 +48,7 @@ static void go(struct tern_job *j, const struct way *way)
 
 /* Predicts the peak of a way, without what earlier calls have left in memory and this way has not. What should save memory may take more:
  * with small weights, plans that stream them are larger than they. */
-static enum tern_status try_way(struct tern_job *j, const struct way *way, struct tern_job_peak *peak)
+static enum tern_status try_way(struct tern_job *j, const struct tern_way *way, struct tern_job_peak *peak)
 {
     for (struct tern_job *pass = j; pass; pass = pass->hires)
         go(pass, way);
@@ -79,8 +72,8 @@ static size_t in_steps(size_t room, size_t budget)
 /* A way that keeps to the budget, with a limit of one stage (`limit` points into the way, `stage` into the peak) that may be larger.
  * `part` of the room that is left is added to `from`. Plans have arenas and tables of their own, so what a first guess leaves is tried
  * again; when that is too much, too, all stays as it was. */
-static enum tern_status use_room(struct tern_job *j, struct way *way, size_t *limit, size_t from, double part, struct tern_job_peak *peak,
-                                 const size_t *stage)
+static enum tern_status use_room(struct tern_job *j, struct tern_way *way, size_t *limit, size_t from, double part,
+                                 struct tern_job_peak *peak, const size_t *stage)
 {
     size_t budget = j->budget, keep = budget > RESERVE ? budget - RESERVE : 0, old = *limit;
     size_t room = keep > *stage ? (size_t)((double)(keep - *stage) * part) : 0;
@@ -100,7 +93,7 @@ static enum tern_status use_room(struct tern_job *j, struct way *way, size_t *li
 
 /* Prepared forms of weights that stream take memory one at a time: fast kernels cost their scratch alone, and gain more than weights that
  * are kept. frugal: without them. */
-static enum tern_status stream(struct tern_job *j, struct way *way, bool frugal, struct tern_job_peak *peak)
+static enum tern_status stream(struct tern_job *j, struct tern_way *way, bool frugal, struct tern_job_peak *peak)
 {
     way->resident = 1;
     way->unet_algorithm = frugal;
@@ -114,7 +107,7 @@ static enum tern_status stream(struct tern_job *j, struct way *way, bool frugal,
 }
 
 /* Half of the room goes to faster kernels, the rest to larger bands. */
-static enum tern_status tile(struct tern_job *j, struct way *way, struct tern_job_peak *peak)
+static enum tern_status tile(struct tern_job *j, struct tern_way *way, struct tern_job_peak *peak)
 {
     way->arena = 1;
     way->vae_algorithm = 1;
@@ -131,16 +124,16 @@ bool tern_job_streams_unet(const struct tern_job *j, const struct tern_job_peak 
     return way == TERN_OFFLOAD_STREAM || (way == TERN_OFFLOAD_AUTO && j->budget && peak->sample > j->budget);
 }
 
-static struct way with(const struct way *way, bool streams, bool frugal)
+static struct tern_way with(const struct tern_way *way, bool streams, bool frugal)
 {
-    struct way w = *way;
+    struct tern_way w = *way;
     w.resident = streams;
     w.unet_algorithm = streams && frugal ? 1 : w.unet_algorithm;
     return w;
 }
 
 /* Whether another way may help: where components leave it is none of the texts' stage, but theirs to be streamed. */
-static bool is_over(const struct way *way, bool frugal, const struct tern_job_peak *peak, size_t budget)
+static bool is_over(const struct tern_way *way, bool frugal, const struct tern_job_peak *peak, size_t budget)
 {
     return way->sequential && !frugal ? peak->sample > budget || peak->vae > budget : peak->most > budget;
 }
@@ -150,7 +143,7 @@ static bool is_over(const struct way *way, bool frugal, const struct tern_job_pe
  * frugal: what streams has none of them, and no way is passed by. */
 static enum tern_status choose(struct tern_job *j, bool frugal, struct tern_job_peak *peak)
 {
-    static const struct way ways[] = {
+    static const struct tern_way ways[] = {
         {.unet_algorithm = 0}, {false, 1, 1, 0, 0, false}, {true, 0, 0, 0, 0, false}, {true, 1, 1, 0, 0, false}};
     static const struct {
         int first, last;
@@ -160,7 +153,7 @@ static enum tern_status choose(struct tern_job *j, bool frugal, struct tern_job_
     size_t budget = j->budget;
     int i = q->offload == TERN_OFFLOAD_AUTO && q->single_use ? of[TERN_OFFLOAD_SEQUENTIAL].first : of[q->offload].first;
     const bool asked = tern_job_streams_unet(j, &(struct tern_job_peak){0});
-    struct way way = with(&ways[i], asked, frugal);
+    struct tern_way way = with(&ways[i], asked, frugal);
     while (!try_way(j, &way, peak) && budget && is_over(&way, frugal, peak, budget) && i < of[q->offload].last)
         way = with(&ways[++i], asked, frugal);
     if (!tern_failed(j->p->ctx) && budget && peak->encode > budget && q->offload != TERN_OFFLOAD_NONE) {
@@ -191,13 +184,43 @@ static enum tern_status choose_fast_or_frugal(struct tern_job *j, struct tern_jo
     return !st && j->budget && peak->most > j->budget ? choose(j, true, peak) : st;
 }
 
+/* A UNet that streams keeps no weights that could go. Under a small budget plans that compute what is not worth it go at once. */
+static enum tern_status choose_known(struct tern_job *j)
+{
+    const bool streams = tern_job_streams_unet(j, &(struct tern_job_peak){0});
+    for (struct tern_job *pass = j; pass && !streams; pass = pass->hires) {
+        if (tern_job_choose_known(pass))
+            return tern_error_status(j->p->ctx);
+        if (j->forgets)
+            tern_job_drop_early(pass, ~pass->known);
+    }
+    return TERN_OK;
+}
+
+/* What a check has found for such a job, while it keeps to the budget; else it is looked for. A copy: another job may take its place. */
+static enum tern_status find(struct tern_job *j, struct tern_job_peak *peak)
+{
+    const struct tern_found *there = j->budget ? tern_job_found(j) : NULL;
+    if (there) {
+        const struct tern_found found = *there;
+        j->known = found.known[0] & tern_job_may_know(j);
+        if (j->hires)
+            j->hires->known = found.known[1] & tern_job_may_know(j->hires);
+        j->predicted = found.told;
+        if (try_way(j, &found.way, peak) || peak->most <= j->budget)
+            return tern_error_status(j->p->ctx);
+    }
+    j->predicted = 0;
+    return choose_known(j) ? tern_error_status(j->p->ctx) : choose_fast_or_frugal(j, peak);
+}
+
 /* Plans of ways that were tried before wait in memory for the next job that lives so, and count. Under a small budget they go, and under
  * any where no way keeps to it beside them: all are tried once more without. What is then the least depends on the job alone, and with that
  * as its budget it does keep to it. */
 enum tern_status tern_job_choose_way(struct tern_job *j, struct tern_job_peak *peak)
 {
     j->forgets = j->budget && j->budget < SMALL_BUDGET;
-    enum tern_status st = choose_fast_or_frugal(j, peak);
+    enum tern_status st = find(j, peak);
     if (!st && !j->forgets && j->budget && peak->most > j->budget) {
         tern_pipeline_drop_plans(j->p);
         j->least = SIZE_MAX;
