@@ -79,6 +79,7 @@ static enum tern_status predict_together(const struct tern_cache_search *s, size
         s->p->supposed = *most;
     }
     if (s->p->supposed) {
+        *most = s->p->supposed > *most ? s->p->supposed : *most; /* it is enough; with less the ways may be others */
         s->p->supposed = 0;
         tern_pipeline_drop_plans(s->p);
         tern_plan_cache_drop(ctx);
@@ -88,10 +89,15 @@ static enum tern_status predict_together(const struct tern_cache_search *s, size
 }
 
 /* budget: of all jobs and of the pictures beside them that are compared; 0: there is none. */
+static void limit(const struct tern_cache_search *s, size_t budget)
+{
+    s->p->params.budget = !budget ? 0 : budget > s->beside ? budget - s->beside : 1;
+}
+
 static enum tern_status predict(const struct tern_cache_search *s, size_t budget, size_t *peak)
 {
     size_t most;
-    s->p->params.budget = !budget ? 0 : budget > s->beside ? budget - s->beside : 1;
+    limit(s, budget);
     if (predict_together(s, &most))
         return tern_error_status(s->p->ctx);
     most += s->beside;
@@ -102,11 +108,9 @@ static enum tern_status predict(const struct tern_cache_search *s, size_t budget
     return peak || !s->p->ctx->own->caps.memory ? TERN_OK : predict_all(s, NULL); /* by which the device's room refuses */
 }
 
-/* Checks all that may be run. To be closed, also after an error. */
-static enum tern_status open(struct tern_cache_search *s, struct tern_pipeline *p, const struct tern_txt2img_params *params, size_t *peak)
+/* Checks the parameters, and how much there is to try. To be closed, also after an error. */
+static enum tern_status begin(struct tern_cache_search *s, struct tern_pipeline *p, const struct tern_txt2img_params *params)
 {
-    if (peak)
-        *peak = 0;
     const struct tern_txt2img_params whole = tern_cache_params(params, 1);
     *s = (struct tern_cache_search){
         .p = p, .params = params, .job = {.p = p}, .single_use = p->params.single_use, .budget = p->params.budget};
@@ -121,7 +125,15 @@ static enum tern_status open(struct tern_cache_search *s, struct tern_pipeline *
     if (tern_cache_count_candidates(s))
         return tern_error_status(p->ctx);
     s->beside = s->n ? 3 * (3 * (size_t)size->width * (size_t)size->height + TEXT) + SSIM_ROW * (size_t)size->width : 0;
-    return predict(s, tern_pipeline_budget(p), peak);
+    return TERN_OK;
+}
+
+/* The same, and all that may be run. */
+static enum tern_status open(struct tern_cache_search *s, struct tern_pipeline *p, const struct tern_txt2img_params *params, size_t *peak)
+{
+    if (peak)
+        *peak = 0;
+    return begin(s, p, params) ? tern_error_status(p->ctx) : predict(s, tern_pipeline_budget(p), peak);
 }
 
 static void close(struct tern_cache_search *s)
@@ -135,6 +147,19 @@ enum tern_status tern_cache_check(struct tern_pipeline *p, const struct tern_txt
 {
     struct tern_cache_search s;
     const enum tern_status st = open(&s, p, params, peak);
+    close(&s);
+    return st;
+}
+
+enum tern_status tern_cache_choose(struct tern_pipeline *p, const struct tern_txt2img_params *params, struct tern_job *j, size_t *bytes)
+{
+    struct tern_cache_search s;
+    *j = (struct tern_job){.p = p};
+    enum tern_status st = begin(&s, p, params);
+    limit(&s, tern_pipeline_budget(p));
+    const struct tern_txt2img_params q = tern_cache_params(params, s.n ? TERN_CACHE_LEAST : 1);
+    st = st ? st : tern_job_prepare(j, p, &q);
+    st = st ? st : tern_job_choose_offload(j, bytes);
     close(&s);
     return st;
 }

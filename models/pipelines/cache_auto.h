@@ -14,6 +14,10 @@ struct tern_cache_choice {
 struct tern_images *tern_cache_generate(struct tern_pipeline *p, const struct tern_txt2img_params *params);
 enum tern_status tern_cache_check(struct tern_pipeline *p, const struct tern_txt2img_params *params, size_t *peak);
 
+/* Prepares the job of all pictures that needs most of those that were checked, and how it lives: with calls that are cut short, where there
+ * are any to cut. To be destroyed, also after an error. */
+enum tern_status tern_cache_choose(struct tern_pipeline *p, const struct tern_txt2img_params *params, struct tern_job *j, size_t *bytes);
+
 /* The least interval that is tried. */
 #define TERN_CACHE_LEAST 2
 /* A job whose interval is to be found. */

@@ -75,4 +75,8 @@ void tern_job_remember(const struct tern_job *j)
     f->told = j->predicted;
 }
 
-void tern_pipeline_forget_found(struct tern_pipeline *p) { p->n_found = p->next_found = 0; }
+void tern_pipeline_forget_found(struct tern_pipeline *p)
+{
+    p->n_found = p->next_found = 0;
+    p->reached = 0;
+}

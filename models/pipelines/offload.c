@@ -104,8 +104,8 @@ static void put_out_first(struct tern_job *j)
 /* Plans of ways that are not taken lie in memory while they are tried, which may be more than the job itself takes. */
 static void count_choice(struct tern_job *j, size_t peak, size_t reached)
 {
-    const size_t counts = !j->budget || reached <= j->budget ? reached : 0, all[] = {peak, counts};
-    for (int i = 0; i < 2; i++)
+    const size_t counts = !j->budget || reached <= j->budget ? reached : 0, all[] = {peak, counts, j->p->reached};
+    for (int i = 0; i < 3; i++)
         j->predicted = all[i] > j->predicted ? all[i] : j->predicted;
 }
 

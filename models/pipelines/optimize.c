@@ -5,7 +5,7 @@
 
 #include "graph/plan.h"
 #include "models/images/image.h"
-#include "models/pipelines/pipeline.h"
+#include "models/pipelines/cache_auto.h"
 
 /* The SSIM that DeepCache is to hold for speed. */
 #define QUALITY 0.95
@@ -52,17 +52,22 @@ static struct tern_pipeline *open(const struct choosing *c, const struct tern_pi
 
 static size_t smaller(size_t a, size_t b) { return a && (!b || a < b) ? a : b; }
 
+/* The job as it was checked: another one would take plans of its own. */
+static enum tern_status prepare(const struct choosing *c, struct tern_pipeline *p, struct tern_job *j, size_t *bytes)
+{
+    if (c->job->cache_quality != 0)
+        return tern_cache_choose(p, c->job, j, bytes);
+    const enum tern_status st = tern_job_prepare(j, p, c->job);
+    return st ? st : tern_job_choose_offload(j, bytes);
+}
+
 /* How the job would live, and what a call takes. */
 static enum tern_status look(const struct choosing *c, struct tern_pipeline *p, struct trial *t)
 {
-    struct tern_txt2img_params q = *c->job;
     struct tern_job j;
     struct tern_device_peak peak;
     size_t bytes = 0;
-    q.cache_interval = q.cache_quality != 0 ? 2 : q.cache_interval;
-    q.cache_quality = 0;
-    enum tern_status st = tern_job_prepare(&j, p, &q);
-    st = st ? st : tern_job_choose_offload(&j, &bytes);
+    enum tern_status st = prepare(c, p, &j, &bytes);
     t->streams = j.resident;
     t->tiles = j.arena;
     t->offload = tern_job_offload(&j);
@@ -122,6 +127,13 @@ static int list_trials(const struct choosing *c, enum tern_goal goal, struct tri
 static void tell(const struct choosing *c, const char *what, const char *value, const char *why)
 {
     tern_choice_tell(c->ctx, c->params->on_choice, c->params->on_choice_user, what, value, why);
+}
+
+/* What is told of the best: what the others took when they were tried counts, too. */
+static size_t most_of(const struct choosing *c, const struct trial *best)
+{
+    const size_t reached = tern_memory_peak(c->ctx);
+    return reached > best->peak && (!c->budget || reached <= c->budget) ? reached : best->peak;
 }
 
 static double mib(size_t bytes) { return (double)bytes / (1 << 20); }
@@ -184,10 +196,10 @@ static void explain(const struct choosing *c, const struct trial *list, int n, c
                                                                 : "every call is whole");
     tell(c, "deepcache", value, text);
     if (c->budget)
-        snprintf(text, sizeof(text), "%sat most %.0f MiB of %.0f", c->params->keep_offload ? "as given, " : "", mib(best->peak),
+        snprintf(text, sizeof(text), "%sat most %.0f MiB of %.0f", c->params->keep_offload ? "as given, " : "", mib(most_of(c, best)),
                  mib(c->budget));
     else
-        snprintf(text, sizeof(text), "%sat most %.0f MiB, no budget", c->params->keep_offload ? "as given, " : "", mib(best->peak));
+        snprintf(text, sizeof(text), "%sat most %.0f MiB, no budget", c->params->keep_offload ? "as given, " : "", mib(most_of(c, best)));
     tell(c, "offload", tern_offload_name(best->offload), text);
     tell(c, "tiling", best->tiles ? "vae" : "none",
          best->tiles ? "the VAE works in bands of rows" : "the VAE has room for the whole picture");
@@ -336,8 +348,13 @@ struct tern_pipeline *tern_pipeline_optimize(struct tern_context *ctx, const cha
         own_pipeline.offload_components = (struct tern_offload_components){TERN_OFFLOAD_AUTO};
     }
     struct choosing c = {ctx, model, &own_pipeline, &own_job, params, smaller(ctx->params.budget, pipeline->budget)};
+    const size_t former = tern_memory_peak(ctx);
+    tern_memory_reset_peak(ctx);
     struct tern_pipeline *p = choose(&c);
+    const size_t reached = tern_memory_peak(ctx);
+    tern_memory_raise_peak(ctx, former);
     if (p) {
+        p->reached = !c.budget || reached <= c.budget ? reached : 0;
         *pipeline = own_pipeline;
         *job = own_job;
     }

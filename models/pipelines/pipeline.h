@@ -137,6 +137,7 @@ struct tern_pipeline {
     size_t making; /* the most memory that making a plan took beside it, for a moment, also one that is gone; 0 once a job uses plans */
     struct tern_found found[TERN_MAX_FOUND]; /* by checks, for the job that runs behind them */
     int n_found, next_found;
+    size_t reached;        /* the most memory while tern_pipeline_optimize chose it; 0: that did not */
     int text_layers;       /* of the first text encoder */
     int64_t text_width[2]; /* of its states, and those of SDXL's second one; 0: there is none */
     bool second_only;      /* SDXL's refiner: text_encoder_2 is its only text encoder; `tokenizer` is that one's */
