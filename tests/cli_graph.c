@@ -123,12 +123,13 @@ static void test_graph_as_json(void **state)
     EXPECT(s, RUN(s, "graph", MODEL, "vae_decoder", "--json", "--after", "all"), 0);
     static const char *const passes[] = {"trace", "fold", "cse",     "dce",  "merge", "smooth", "quantize",  "filters",
                                          "chunk", "tile", "prepare", "fuse", "pre",   "tune",   "algorithm", "concat"};
-    for (int k = 0; k < 16; k++) {
+    const int n = sizeof(passes) / sizeof(*passes);
+    for (int k = 0; k < n; k++) {
         graph = event_of(s, k, "graph");
         assert_string_equal(json_string_value(json_object_get(graph, "pass")), passes[k]);
         json_decref(graph);
     }
-    json_decref(event_of(s, 15, "plan"));
+    json_decref(event_of(s, n, "plan"));
 }
 
 /* What is alive at the peak are the blocks whose steps hold it. */
