@@ -133,6 +133,31 @@ static void what_is_told_of_a_choice_holds(void **state)
                                    .cache_branch_id = 1));
 }
 
+/* What a check has found goes with the plans, and what the next one finds is what the job behind it takes. */
+static void what_was_found_goes_with_the_plans(void **state)
+{
+    char path[PATH_SIZE];
+    size_t told = 0;
+    struct tern_context *ctx = context(115 * MIB);
+    struct tern_pipeline *p = model_load(ctx, model_path("sd1", path));
+    struct tern_txt2img_params q = tern_txt2img_params(.prompt = "boat", .width = 128, .height = 128, .steps = 2, .seed = 5);
+    assert_int_equal(tern_generate_check(p, &q, &told), TERN_OK);
+    assert_int_equal(p->n_found, 1);
+    tern_pipeline_drop_plans(p);
+    assert_int_equal(p->n_found, 0);
+    q.width = 64;
+    assert_int_equal(tern_generate_check(p, &q, &told), TERN_OK);
+    assert_int_equal(p->n_found, 1);
+    assert_int_equal(p->found[0].told, told);
+    q.steps = 3; /* another kind */
+    assert_int_equal(tern_generate_check(p, &q, &told), TERN_OK);
+    assert_int_equal(p->n_found, 2);
+    assert_int_equal(tern_pipeline_set_loras(p, NULL, 0), TERN_OK);
+    assert_int_equal(p->n_found, 0);
+    tern_pipeline_destroy(&p);
+    tern_context_destroy(&ctx);
+}
+
 static int open_folder(void **state)
 {
     snprintf(folder, sizeof(folder), "/tmp/tern-budgets-XXXXXX");
@@ -152,6 +177,7 @@ int main(void)
         cmocka_unit_test(what_is_told_holds),
         cmocka_unit_test(what_is_told_of_the_demo_holds),
         cmocka_unit_test(what_is_told_of_a_choice_holds),
+        cmocka_unit_test(what_was_found_goes_with_the_plans),
     };
     return cmocka_run_group_tests_name("budgets", tests, open_folder, remove_folder);
 }

@@ -128,7 +128,7 @@ static void the_budget_holds_a_second_time(void **state)
         tern_image_destroy(&image);
     }
     print_message("%zu and %zu bytes predicted in %zu, %zu sequential, %zu whole\n", need[0], need[1], budget, sequential, whole);
-    assert_true(need[0] >= sequential); /* nothing was streamed */
+    assert_true(need[0] + 8192 >= sequential); /* nothing was streamed; a budget counts no cache of plans */
     tern_pipeline_destroy(&p);
     tern_context_destroy(&ctx);
 }

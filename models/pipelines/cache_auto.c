@@ -97,10 +97,14 @@ static void limit(const struct tern_cache_search *s, size_t budget)
 static enum tern_status predict(const struct tern_cache_search *s, size_t budget, size_t *peak)
 {
     size_t most;
+    const size_t reached = s->p->reached;
     limit(s, budget);
-    if (predict_together(s, &most))
-        return tern_error_status(s->p->ctx);
-    most += s->beside;
+    s->p->reached = 0; /* within the budget, but there were no pictures beside it */
+    const enum tern_status st = predict_together(s, &most);
+    s->p->reached = reached;
+    if (st)
+        return st;
+    most = most + s->beside > reached ? most + s->beside : reached;
     if (peak)
         *peak = most;
     if (!peak && budget && most > budget)

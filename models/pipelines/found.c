@@ -4,25 +4,27 @@
 
 #include "models/pipelines/conditions.h"
 
-static struct tern_pass_kind kind_of_pass(const struct tern_job *j)
+/* *k: cleared, padding and all. */
+static void fill_pass(const struct tern_job *j, struct tern_pass_kind *k)
 {
     const struct tern_txt2img_params *q = &j->params;
-    struct tern_pass_kind k;
-    memset(&k, 0, sizeof(k));
-    k.width = q->width;
-    k.height = q->height;
-    k.count = q->count;
-    k.branches = j->branches;
-    k.share = j->share;
-    k.branch = j->caches ? q->cache_branch_id : 0;
-    k.tokens = j->tokens;
-    k.guided = j->guided;
-    k.zero_negative = j->zero_negative;
-    k.conditions = j->conditions;
-    k.vectors = j->conditions && j->conditions->vectors;
-    k.caches = j->caches;
-    k.encodes = q->init_image;
-    return k;
+    k->width = q->width;
+    k->height = q->height;
+    k->count = q->count;
+    k->branches = j->branches;
+    k->share = j->share;
+    k->branch = j->caches ? q->cache_branch_id : 0;
+    k->tokens = j->tokens;
+    k->guided = j->guided;
+    k->zero_negative = j->zero_negative;
+    k->conditions = j->conditions;
+    k->vectors = j->conditions && j->conditions->vectors;
+    k->caches = j->caches;
+    k->encodes = q->init_image;
+    k->previews = q->on_preview;
+    k->calls = tern_job_calls(j);
+    k->clip_skip = q->clip_skip;
+    k->sampler = q->sampler;
 }
 
 static void fill_kind(const struct tern_job *j, struct tern_job_kind *k)
@@ -30,10 +32,8 @@ static void fill_kind(const struct tern_job *j, struct tern_job_kind *k)
     const struct tern_pipeline_params *q = &j->p->params;
     memset(k, 0, sizeof(*k));
     int n = 0;
-    for (const struct tern_job *pass = j; pass; pass = pass->hires) {
-        const struct tern_pass_kind one = kind_of_pass(pass);
-        memcpy(&k->pass[n++], &one, sizeof(one));
-    }
+    for (const struct tern_job *pass = j; pass; pass = pass->hires)
+        fill_pass(pass, &k->pass[n++]);
     k->components = q->offload_components;
     k->offload = q->offload;
     k->single_use = q->single_use;

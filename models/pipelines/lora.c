@@ -229,6 +229,7 @@ enum tern_status tern_pipeline_set_loras(struct tern_pipeline *p, const struct t
     tern_pipeline_drop_loras(p);
     p->loras = l.at;
     p->n_loras = l.n;
+    tern_pipeline_forget_found(p);
     return TERN_OK;
 }
 

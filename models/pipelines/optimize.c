@@ -44,7 +44,9 @@ static const char *name_of(const struct choosing *c, const struct trial *t)
 
 static struct tern_pipeline *open(const struct choosing *c, const struct tern_pipeline_params *q)
 {
+    const struct tern_scope_stack scopes = tern_scopes_aside(c->ctx);
     struct tern_pipeline *p = c->params->open ? c->params->open(q, c->params->open_user) : tern_pipeline_load(c->ctx, c->model, q);
+    tern_scopes_back(c->ctx, &scopes, "tern_pipeline_optimize: open");
     if (!p && !tern_failed(c->ctx))
         tern_fail(c->ctx, TERN_E_INVALID, "tern_pipeline_optimize: open gave no pipeline, and recorded no error");
     return p;

@@ -65,9 +65,10 @@ struct tern_way {
 
 /* What the choice of a way depends on, of one pass and of the pipeline. Cleared before it is filled, to be compared as bytes. */
 struct tern_pass_kind {
-    int width, height, count, branches, share, branch;
+    int width, height, count, branches, share, branch, calls, clip_skip;
+    enum tern_sampler sampler;
     int64_t tokens;
-    bool guided, zero_negative, conditions, vectors, caches, encodes;
+    bool guided, zero_negative, conditions, vectors, caches, encodes, previews;
 };
 struct tern_job_kind {
     struct tern_pass_kind pass[2];

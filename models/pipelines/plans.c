@@ -218,7 +218,7 @@ void tern_pipeline_drop_plans(struct tern_pipeline *p)
 {
     for (int i = 0; i < TERN_MAX_PLANNED; i++)
         forget(&p->planned[i]);
-    p->n_found = 0;
+    p->n_found = p->next_found = 0;
     p->making = 0;
 }
 

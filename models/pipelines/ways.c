@@ -210,6 +210,8 @@ static enum tern_status find(struct tern_job *j, struct tern_job_peak *peak)
         if (try_way(j, &found.way, peak) || peak->most <= j->budget)
             return tern_error_status(j->p->ctx);
     }
+    for (struct tern_job *pass = there ? j : NULL; pass; pass = pass->hires)
+        go(pass, &(struct tern_way){.sequential = false});
     j->predicted = 0;
     return choose_known(j) ? tern_error_status(j->p->ctx) : choose_fast_or_frugal(j, peak);
 }
