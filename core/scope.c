@@ -27,6 +27,7 @@ tern_tensor *tern_scope_adopt(struct tern_context *ctx, tern_tensor *t)
         return NULL;
     }
     s->tensors[s->count++] = t;
+    __atomic_store_n(&ctx->scopes_of, tern_this_thread(), __ATOMIC_RELAXED); /* it may have been handed on */
     return t;
 }
 
@@ -50,8 +51,7 @@ static void pop(struct tern_context *ctx)
     const int start = own ? s->starts[--s->n_starts] : s->depth ? s->count : 0; /* what none owns goes with the outermost scope */
     while (s->count > start)
         tern_tensor_unref(&s->tensors[--s->count]);
-    if (!s->depth)
-        __atomic_store_n(&ctx->scopes_of, NULL, __ATOMIC_RELAXED);
+    __atomic_store_n(&ctx->scopes_of, s->depth ? tern_this_thread() : NULL, __ATOMIC_RELAXED);
     if (!s->depth && s->capacity > ROOM) { /* it is empty */
         tern_free(ctx, s->tensors);
         s->tensors = NULL;

@@ -110,9 +110,11 @@ void tern_message(struct tern_context *ctx, int level, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
+    const struct tern_scope_stack scopes = tern_scopes_aside(ctx);
     const bool lifted = tern_budget_lift(ctx, false);
     ctx->params.log((enum tern_log_level)level, text, ctx->params.user);
     tern_budget_lift(ctx, lifted);
+    tern_scopes_back(ctx, &scopes, "the log callback");
 }
 
 void tern_report(struct tern_context *ctx, const char *stage, int64_t done, int64_t total, double seconds)
@@ -137,9 +139,11 @@ enum tern_status tern_check_cancel(struct tern_context *ctx)
     const bool lifted = tern_budget_lift(ctx, false);
     const bool stop = ctx->params.cancel(ctx->params.user);
     tern_budget_lift(ctx, lifted);
+    if (stop)
+        tern_fail(ctx, TERN_E_CANCELLED, "cancelled");
     const enum tern_status left = tern_scopes_back(ctx, &scopes, "the cancel callback");
     __atomic_store_n(&ctx->asked, NULL, __ATOMIC_RELEASE);
-    return stop ? tern_fail(ctx, TERN_E_CANCELLED, "cancelled") : left;
+    return stop ? TERN_E_CANCELLED : left;
 }
 
 bool tern_is_asked(const struct tern_context *ctx) { return __atomic_load_n(&ctx->asked, __ATOMIC_RELAXED) == &thread; }

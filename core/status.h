@@ -33,7 +33,7 @@ void tern_report(struct tern_context *ctx, const char *stage, int64_t done, int6
 /* The thread's name: an address that no other thread has while it lives. */
 const char *tern_this_thread(void);
 
-/* TERN_E_CANCELLED (recorded) when the cancel callback says so, else TERN_OK; or the error that it left. */
+/* TERN_E_CANCELLED (recorded) when the cancel callback says so, else TERN_OK; TERN_E_INVALID when it left scopes open. */
 enum tern_status tern_check_cancel(struct tern_context *ctx);
 /* Whether this thread is in that callback. */
 bool tern_is_asked(const struct tern_context *ctx);

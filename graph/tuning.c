@@ -73,7 +73,9 @@ enum tern_status tern_plan_tuning(const struct tern_plan *plan, void (*tell)(voi
                                           .usual = e->usual,
                                           .seconds = (double)e->time * 1e-9,
                                           .usual_seconds = (double)e->usual_time * 1e-9};
+        const struct tern_scope_stack scopes = tern_scopes_aside(plan->ctx);
         tell(user, &s);
+        tern_scopes_back(plan->ctx, &scopes, "plan: a callback");
     }
     tern_free(plan->ctx, list);
     return tern_error_status(plan->ctx);

@@ -327,7 +327,7 @@ static void measuring_can_be_interrupted(void **state)
     unsetenv("TERN_TEST_INTERRUPT");
     setenv("XDG_CACHE_HOME", cache, 1);
     free(cache);
-    assert_string_equal(s->err, "tern txt2img: cancelled\n");
+    assert_string_equal(s->err, "tern: stopping after the running op; another Ctrl-C ends at once\ntern txt2img: cancelled\n");
 }
 
 static void devices_are_listed_with_what_auto_takes(void **state)

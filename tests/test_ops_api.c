@@ -579,7 +579,7 @@ static bool answer(void *user)
     if (a->ends)
         tern_scope_end(a->ctx, NULL);
     else if (a->depth < 9)
-        tern_neg(a->x);
+        tern_tensor_unref(&(tern_tensor *){tern_neg(a->x)}); /* it is the callback's */
     a->depth--;
     return false;
 }
