@@ -6,7 +6,7 @@
 #include "backends/cuda/dnn.h"
 #include "core/context.h"
 
-/* Raised when other engines are chosen for the same description. */
+/* Raised when other engines are chosen for the same description, or it becomes another graph. */
 #define RULES 1
 
 /* The file of a plan: by all that it depends on. NULL where there is no cache folder. */
@@ -14,8 +14,8 @@ static char *path_of(const struct cuda_device *d, const struct cuda_dnn_target *
                      int64_t workspace)
 {
     char facts[200], source[80];
-    snprintf(facts, sizeof(facts), "%.100s sm_%d driver %d cuDNN %zu of CUDA %zu rules %d", d->name, d->capability, d->driver,
-             t->api->cudnnGetVersion(), t->api->cudnnGetCudartVersion(), RULES);
+    snprintf(facts, sizeof(facts), "tern " TERN_VERSION " %.100s sm_%d driver %d cuDNN %zu of CUDA %zu rules %d", d->name, d->capability,
+             d->driver, t->api->cudnnGetVersion(), t->api->cudnnGetCudartVersion(), RULES);
     snprintf(source, sizeof(source), "plan of %016llx%016llx by %lld in %lld",
              (unsigned long long)tern_gpu_hash(0xcbf29ce484222325u, desc, sizeof(*desc)),
              (unsigned long long)tern_gpu_hash(0x9e3779b97f4a7c15u, desc, sizeof(*desc)), (long long)alignment, (long long)workspace);

@@ -1,4 +1,4 @@
-/* The queue of a CUDA device: one stream. All queues of a device are views of it. */
+/* The queue of a CUDA device: one stream. */
 #include "backends/queue.h"
 #include "backends/cuda/cuda.h"
 #include "core/context.h"

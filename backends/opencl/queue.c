@@ -1,4 +1,4 @@
-/* The queue of an OpenCL device, in order. All queues of a device are views of one. */
+/* The queue of an OpenCL device, in order. */
 #include "backends/queue.h"
 #include "backends/opencl/opencl.h"
 #include "core/context.h"

@@ -1,4 +1,4 @@
-/* The queue of a Vulkan device, in order: batches of launches, which a timeline semaphore counts. All queues are views of one. */
+/* The queue of a Vulkan device, in order: batches of launches, which a timeline semaphore counts. */
 #include <math.h>
 #include <string.h>
 
