@@ -44,6 +44,9 @@ cudnnBackendDescriptor_t tern_cuda_dnn_graph_make(const struct cuda_dnn_target *
  * that needs at most that workspace; then nothing is left. Nothing is recorded. */
 bool tern_cuda_dnn_make(const struct cuda_dnn_target *t, const struct tern_op_desc *d, int64_t alignment, int64_t workspace,
                         struct cuda_dnn_graph *g);
+/* The plan that has the attribute: a configuration, or what cuDNN wrote of one. Its workspace in bytes. NULL when cuDNN refuses. */
+cudnnBackendDescriptor_t tern_cuda_dnn_plan(const struct cuda_dnn_target *t, int name, int type, int64_t count, const void *value,
+                                            int64_t *workspace);
 void tern_cuda_dnn_drop(const struct cuda_dnn_target *t, struct cuda_dnn_graph *g);
 /* dnn_keep.c: the same, from the cache folder if it is there, and else kept there. The device is entered. */
 bool tern_cuda_dnn_find(struct cuda_device *d, const struct cuda_dnn_target *t, const struct tern_op_desc *desc, int64_t alignment,

@@ -34,31 +34,43 @@ static bool exact(struct choice *c, cudnnBackendDescriptor_t config)
     return good;
 }
 
-/* The plan of a configuration, or NULL. */
-static cudnnBackendDescriptor_t plan_of(struct choice *c, cudnnBackendDescriptor_t config)
+cudnnBackendDescriptor_t tern_cuda_dnn_plan(const struct cuda_dnn_target *t, int name, int type, int64_t count, const void *value,
+                                            int64_t *workspace)
 {
+    const struct cudnn_api *api = t->api;
     cudnnBackendDescriptor_t plan = NULL;
-    const struct cuda_dnn_target *t = c->target;
-    int64_t n = 0, workspace = 0;
-    c->tries++;
-    if (c->api->cudnnBackendCreateDescriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &plan))
+    int64_t n = 0;
+    if (api->cudnnBackendCreateDescriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &plan))
         return NULL;
     cudnnStatus_t error = CUDNN_STATUS_SUCCESS;
     if (t->handle)
-        error = c->api->cudnnBackendSetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &t->handle);
+        error = api->cudnnBackendSetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &t->handle);
     if (!error && t->device)
-        error = c->api->cudnnBackendSetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &t->device);
+        error = api->cudnnBackendSetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &t->device);
+    error = error ? error : api->cudnnBackendSetAttribute(plan, name, type, count, value);
+    error = error ? error : api->cudnnBackendFinalize(plan);
     if (!error)
-        error = c->api->cudnnBackendSetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &config);
-    error = error ? error : c->api->cudnnBackendFinalize(plan);
-    if (!error)
-        error = c->api->cudnnBackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &n, &workspace);
-    if (!error && n == 1 && workspace >= 0 && workspace <= c->workspace) {
-        c->graph->workspace = workspace;
+        error = api->cudnnBackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &n, workspace);
+    if (!error && n == 1 && *workspace >= 0)
         return plan;
-    }
-    c->api->cudnnBackendDestroyDescriptor(plan);
+    api->cudnnBackendDestroyDescriptor(plan);
     return NULL;
+}
+
+/* The plan of a configuration, or NULL. */
+static cudnnBackendDescriptor_t plan_of(struct choice *c, cudnnBackendDescriptor_t config)
+{
+    int64_t workspace = 0;
+    c->tries++;
+    cudnnBackendDescriptor_t plan =
+        tern_cuda_dnn_plan(c->target, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &config, &workspace);
+    if (plan && workspace > c->workspace) {
+        c->api->cudnnBackendDestroyDescriptor(plan);
+        return NULL;
+    }
+    if (plan)
+        c->graph->workspace = workspace;
+    return plan;
 }
 
 /* The first of a heuristic's configurations that will do becomes the graph's plan; the others go. */

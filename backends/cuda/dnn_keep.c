@@ -37,38 +37,15 @@ char *tern_cuda_dnn_write(struct tern_context *ctx, const struct cuda_dnn_target
     return NULL;
 }
 
-/* The plan that cuDNN has written; NULL when it does not take it. */
-static cudnnBackendDescriptor_t plan_of(const struct cuda_dnn_target *t, const char *text, size_t size, int64_t *workspace)
-{
-    const struct cudnn_api *api = t->api;
-    cudnnBackendDescriptor_t plan = NULL;
-    cudnnStatus_t error = CUDNN_STATUS_SUCCESS;
-    int64_t n = 0;
-    if (api->cudnnBackendCreateDescriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &plan))
-        return NULL;
-    if (t->handle)
-        error = api->cudnnBackendSetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &t->handle);
-    if (!error && t->device)
-        error = api->cudnnBackendSetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &t->device);
-    if (!error)
-        error = api->cudnnBackendSetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, (int64_t)size, text);
-    error = error ? error : api->cudnnBackendFinalize(plan);
-    if (!error)
-        error = api->cudnnBackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &n, workspace);
-    if (!error && n == 1)
-        return plan;
-    api->cudnnBackendDestroyDescriptor(plan);
-    return NULL;
-}
-
 bool tern_cuda_dnn_read(const struct cuda_dnn_target *t, const struct tern_op_desc *d, int64_t alignment, int64_t workspace,
                         const char *text, size_t size, struct cuda_dnn_graph *g)
 {
     memset(g, 0, sizeof(*g));
     if (tern_cuda_dnn_graph_make(t, d, alignment, g) && g->n_made < CUDA_DNN_DESCRIPTORS &&
-        (g->plan = plan_of(t, text, size, &g->workspace)))
+        (g->plan =
+             tern_cuda_dnn_plan(t, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, (int64_t)size, text, &g->workspace)))
         g->made[g->n_made++] = g->plan;
-    if (g->plan && g->workspace >= 0 && g->workspace <= workspace)
+    if (g->plan && g->workspace <= workspace)
         return true;
     tern_cuda_dnn_drop(t, g);
     return false;

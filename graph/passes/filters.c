@@ -9,7 +9,8 @@
 struct laying {
     struct tern_again again; /* first */
     bool *constant;          /* by value of the old graph: a weight, or made of weights and constants alone, as the pass `smooth` does */
-    tern_tensor **made;      /* likewise: the filter so laid out; NULL: not met yet */
+    bool *wants;             /* by node: whether it is to read its filter otherwise */
+    tern_tensor **made;      /* by value: the filter so laid out; NULL: not met yet */
 };
 
 static void find_constants(struct laying *l, const struct tern_graph *g)
@@ -41,7 +42,7 @@ static bool wants_another(const struct laying *l, const struct tern_graph *g, co
 static void record(struct tern_again *again, const struct tern_node *n)
 {
     struct laying *l = (struct laying *)again; /* its first member */
-    if (!wants_another(l, again->from, n)) {
+    if (!l->wants[n - again->from->nodes]) {
         again->map[n->out] = tern_again_same(again, n);
         return;
     }
@@ -58,8 +59,10 @@ static enum tern_status lay(struct laying *l, struct tern_graph *g)
 {
     bool any = false;
     find_constants(l, g);
-    for (int i = 0; i < g->n_nodes && !any; i++)
-        any = wants_another(l, g, &g->nodes[i]);
+    for (int i = 0; i < g->n_nodes; i++) {
+        l->wants[i] = wants_another(l, g, &g->nodes[i]);
+        any = any || l->wants[i];
+    }
     if (any && tern_again_begin(&l->again, g) == TERN_OK)
         tern_again_record(&l->again, g);
     if (any)
@@ -72,10 +75,12 @@ static enum tern_status run(struct tern_graph *g, const struct tern_plan_params 
     (void)params;
     struct laying l = {.again = {.node = record}};
     l.constant = tern_calloc(g->ctx, (size_t)g->n_values + 1, sizeof(*l.constant));
+    l.wants = tern_calloc(g->ctx, (size_t)g->n_nodes + 1, sizeof(*l.wants));
     l.made = tern_calloc(g->ctx, (size_t)g->n_values + 1, sizeof(*l.made));
-    if (l.constant && l.made)
+    if (l.constant && l.wants && l.made)
         lay(&l, g);
     tern_free(g->ctx, l.constant);
+    tern_free(g->ctx, l.wants);
     tern_free(g->ctx, l.made);
     return tern_error_status(g->ctx);
 }
