@@ -102,6 +102,51 @@ static void biases_of_two_dtypes_stay(void **state)
     tern_context_destroy(&ctx);
 }
 
+/* Biases are cast behind each other's layers, for one layer each; that of the last two serves both. */
+static enum tern_status use_cast_biases(void *user, tern_tensor *const *in, tern_tensor **out)
+{
+    tern_tensor *(*of)(const struct tern_weights *, const char *) = tern_weights_get;
+    tern_tensor *d = tern_linear(in[0], of(user, "d"), tern_cast(of(user, "d.half"), TERN_F32));
+    tern_tensor *e = tern_linear(in[0], of(user, "e"), tern_cast(of(user, "e.half"), TERN_F32));
+    tern_tensor *twice = tern_cast(of(user, "f.half"), TERN_F32);
+    out[0] = tern_mul(d, e);
+    out[1] = tern_add(tern_linear(in[0], of(user, "b"), twice), tern_linear(in[0], of(user, "f"), twice));
+    return out[1] ? TERN_OK : TERN_E_INVALID;
+}
+
+static void layers_whose_biases_are_cast_become_one(void **state)
+{
+    float found[2][2][ROWS * 4];
+    for (int merges = 0; merges < 2; merges++) {
+        struct tern_context *ctx = merging_context(merges);
+        struct tern_weights *w = layers(ctx);
+        const struct tern_graph_input input = {"x", TERN_F32, 2, {ROWS, IN}};
+        tern_scope_begin(ctx);
+        tern_tensor *x = support_noise(ctx, 7, 2, (const int64_t[]){ROWS, IN}, 1, TERN_F32), *out[2] = {NULL};
+        tern_weights_add(w, "d.half", support_noise(ctx, 8, 1, (const int64_t[]){4}, 1, TERN_F16));
+        tern_weights_add(w, "e.half", support_noise(ctx, 9, 1, (const int64_t[]){4}, 1, TERN_F16));
+        tern_weights_add(w, "f.half", support_noise(ctx, 10, 1, (const int64_t[]){4}, 1, TERN_F16));
+        struct tern_graph *g = tern_graph_trace(ctx, use_cast_biases, w, w, &input, 1, 2);
+        struct tern_plan *p = tern_plan_compile(g, NULL);
+        if (!p)
+            fail_msg("%s", tern_error(ctx));
+        assert_int_equal(count(p, TERN_OP_linear), merges ? 3 : 4);
+        assert_int_equal(tern_plan_facts(p).prepared, merges ? 5 : 3); /* three casts; a weight and a bias */
+        struct tern_binding *b = tern_plan_bind(p, w);
+        assert_int_equal(tern_plan_run(b, &x, out), TERN_OK);
+        for (int i = 0; i < 2; i++)
+            assert_int_equal(tern_tensor_read(out[i], TERN_F32, found[merges][i], sizeof(found[merges][i])), TERN_OK);
+        tern_scope_end(ctx, NULL);
+        tern_binding_unref(&b);
+        tern_plan_unref(&p);
+        tern_graph_destroy(&g);
+        tern_weights_unref(&w);
+        tern_context_destroy(&ctx);
+    }
+    for (int i = 0; i < 2; i++)
+        assert_true(support_nmse(found[1][i], found[0][i], ROWS * 4) <= 1e-12);
+}
+
 /* a's result is wanted in f32; d and e become one. */
 static enum tern_status use_halves(void *user, tern_tensor *const *in, tern_tensor **out)
 {
@@ -219,6 +264,7 @@ static void a_unet_computes_what_it_did(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(layers_whose_biases_are_cast_become_one),
         cmocka_unit_test(layers_of_one_input_become_one),
         cmocka_unit_test(a_graph_that_is_recorded_anew_rounds_no_more),
         cmocka_unit_test(biases_of_two_dtypes_stay),

@@ -23,13 +23,21 @@ static bool is_free_weight(const struct tern_graph *g, int value)
     return value >= 0 && g->values[value].kind == TERN_VALUE_WEIGHT && g->values[value].uses == 1;
 }
 
+/* A cast of such a weight for this layer alone, as biases in f32 are for layers in f16; NULL: no cast. */
+static const struct tern_node *cast_of_weight(const struct tern_graph *g, int value)
+{
+    const struct tern_value *v = &g->values[value];
+    const struct tern_node *n = v->kind == TERN_VALUE_RESULT && v->uses == 1 ? &g->nodes[v->node] : NULL;
+    return n && n->desc.op == TERN_OP_cast && is_free_weight(g, n->in[0]) ? n : NULL;
+}
+
 /* x (..., K) in [0], weight (N, K) in [1], bias (N) or nothing in [2]. */
 static bool may_merge(const struct tern_graph *g, const struct tern_node *n)
 {
     bool bias = n->desc.n_in > 2 && n->in[2] >= 0;
     return !n->dead && n->kind == TERN_CALL_LAUNCH && n->desc.op == TERN_OP_linear && !n->desc.n_post && n->in[0] >= 0 &&
            !tern_graph_is_fixed(g, n->in[0]) && !tern_graph_is_output(g, n->out) && is_free_weight(g, n->in[1]) &&
-           (!bias || is_free_weight(g, n->in[2]));
+           (!bias || is_free_weight(g, n->in[2]) || cast_of_weight(g, n->in[2]));
 }
 
 static size_t result_bytes(const struct tern_node *n) { return (size_t)tern_meta_numel(&n->desc.out) * tern_dtype_size(n->desc.out.dtype); }
@@ -88,6 +96,15 @@ static bool choose(struct merging *m)
     return any;
 }
 
+/* A fixed input of a layer, whose cast may come behind the first layer of the group. */
+static tern_tensor *fixed(const struct merging *m, int value)
+{
+    const struct tern_again *again = &m->again;
+    if (!again->map[value])
+        again->map[value] = tern_again_same(again, &again->from->nodes[again->from->values[value].node]);
+    return again->map[value];
+}
+
 /* Input k of all in the group, one behind the other. */
 static tern_tensor *joined(const struct merging *m, int leader, int k)
 {
@@ -96,7 +113,7 @@ static tern_tensor *joined(const struct merging *m, int leader, int k)
     int n = 0;
     for (int i = leader; i < g->n_nodes && n < TERN_MAX_INPUTS; i++)
         if (m->leader[i] == leader)
-            list[n++] = m->again.map[g->nodes[i].in[k]];
+            list[n++] = fixed(m, g->nodes[i].in[k]);
     return tern_cat(list, n, 0);
 }
 
@@ -105,7 +122,7 @@ static void record(struct tern_again *again, const struct tern_node *n)
     struct merging *m = (struct merging *)again; /* its first member */
     int i = (int)(n - again->from->nodes), leader = m->leader[i];
     if (leader < 0) {
-        again->map[n->out] = tern_again_same(again, n);
+        again->map[n->out] = again->map[n->out] ? again->map[n->out] : tern_again_same(again, n);
         return;
     }
     if (leader == i)
@@ -134,4 +151,4 @@ static enum tern_status run(struct tern_graph *g, const struct tern_plan_params 
     return tern_error_status(g->ctx);
 }
 
-const struct tern_pass tern_pass_merge = {"merge", run, .revision = 1};
+const struct tern_pass tern_pass_merge = {"merge", run, .revision = 2};
