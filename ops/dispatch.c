@@ -1,5 +1,5 @@
 /* Runs an op eagerly: shape rule, view if it is one, layout, kernel, launch. What no kernel supports goes down the
- * ladder: the ops that it is made of, tidy inputs, then f32, then the reference on the host. What is larger than kernels take is recorded
+ * ladder: tidy inputs, then f32, then the reference on the host. What is larger than kernels take is recorded
  * as it is: passes know parts of it. */
 #include "ops/dispatch.h"
 
@@ -7,7 +7,6 @@
 #include <tern/ops.h>
 
 #include "core/context.h"
-#include "ops/pieces.h"
 #include "ops/resident.h"
 #include "ops/select.h"
 #include "ops/tuner.h"
@@ -222,20 +221,6 @@ static bool has_half_input(const struct tern_op_desc *d)
     return false;
 }
 
-/* What the op is on a device whose kernels would not even take it tidied and in f32; NULL: it is no op of several others. */
-static tern_tensor *(*pieces_of(struct tern_context *ctx, const struct tern_op_desc *d))(tern_tensor *const *, int)
-{
-    if (d->op != TERN_OP_linear_geglu)
-        return NULL;
-    struct tern_op_desc tidy = *d;
-    for (int i = 0; i <= d->n_in; i++) {
-        struct tern_meta *m = i < d->n_in ? &tidy.in[i] : &tidy.out;
-        m->dtype = i < d->n_in && keeps_stored_dtype(d->op, i) ? m->dtype : TERN_F32;
-        tern_meta_contiguous(m);
-    }
-    return tern_kernel_choose(ctx, ctx->device, &tidy) ? NULL : tern_linear_geglu_pieces;
-}
-
 /* The reference on the host. */
 static tern_tensor *call_reference(struct tern_context *ctx, const struct tern_op_desc *d, tern_tensor *const *in)
 {
@@ -293,11 +278,8 @@ static tern_tensor *call_fallback(struct tern_context *ctx, const struct tern_op
         }
         forced = k ? NULL : forced; /* one of another op's is nothing to this one */
     }
-    tern_tensor *(*pieces)(tern_tensor *const *, int) = forced ? NULL : pieces_of(ctx, d);
     tern_scope_begin(ctx);
-    if (pieces) {
-        y = pieces(in, d->n_in);
-    } else if (!forced && ctx->recorder && is_too_wide(ctx, d)) {
+    if (!forced && ctx->recorder && is_too_wide(ctx, d)) {
         warn_once(ctx, d, "it is larger than kernels take: a plan may do it in parts");
         y = call_reference(ctx, d, in);
     } else if (!forced && d->op != TERN_OP_contiguous && tidy_inputs(d, in, tidy)) {

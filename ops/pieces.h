@@ -1,4 +1,4 @@
-/* Ops that are several others in one: what they are on a device that has no kernel for the whole. */
+/* Ops that are several others in one: what they are where a kernel for one of these is better than any for the whole. */
 #ifndef TERN_OPS_PIECES_H
 #define TERN_OPS_PIECES_H
 

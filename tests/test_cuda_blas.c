@@ -9,11 +9,13 @@
 
 #include <cmocka.h>
 #include <tern/graph.h>
+#include <tern/ops.h>
 
 #include "backends/cuda/cublas.h"
 #include "core/context.h"
 #include "core/tensor.h"
 #include "cuda_help.h"
+#include "graph/plan.h"
 #include "ops/dispatch.h"
 #include "ops/kernel.h"
 #include "support.h"
@@ -124,6 +126,51 @@ static void test_epilogues(void **state)
     assert_int_equal(to.launches + to.graph_kernels - from.launches - from.graph_kernels, 2);
     tern_context_destroy(&ctx);
     tern_context_destroy(&cpu);
+}
+
+static enum tern_status gated_block(void *user, tern_tensor *const *in, tern_tensor **out)
+{
+    out[0] = tern_linear_geglu(in[0], tern_weights_get(user, "w"), tern_weights_get(user, "b"));
+    return out[0] ? TERN_OK : TERN_E_INVALID;
+}
+
+/* Gates are apart where the library multiplies, and not where int8 does. */
+static void test_gates(void **state)
+{
+    static const struct {
+        const char *quantize;
+        int products;
+        enum tern_op first;
+    } all[] = {{NULL, 1, TERN_OP_linear}, {"*", 0, TERN_OP_quantized_linear_geglu}};
+    static float memory[WIDTH * INNER], bias[INNER], x[ROWS * WIDTH], found[ROWS * INNER / 2], expected[ROWS * INNER / 2];
+    struct tern_context *ctx = cuda_open();
+    const struct tern_graph_input input = {"x", TERN_F32, 3, {1, ROWS, WIDTH}};
+    struct tern_weights *w = tern_weights_create(ctx);
+    add(ctx, w, "w", memory, INNER, WIDTH);
+    add(ctx, w, "b", bias, INNER, 1);
+    for (int i = 0; i < ROWS * WIDTH; i++)
+        x[i] = (float)(i * 29 % 97) / 50 - 1;
+    struct tern_graph *g = tern_graph_trace(ctx, gated_block, w, w, &input, 1, 1);
+    tern_scope_begin(ctx);
+    tern_tensor *in = tern_tensor_create(ctx, TERN_F32, 3, input.shape, x), *out = NULL;
+    tern_tensor *eager = tern_linear_geglu(in, tern_weights_get(w, "w"), tern_weights_get(w, "b"));
+    assert_int_equal(tern_tensor_read(eager, TERN_F32, expected, sizeof(expected)), TERN_OK);
+    for (int i = 0; i < 2; i++) {
+        struct tern_plan *plan = tern_plan_compile(g, &(struct tern_plan_params){.quantize = all[i].quantize});
+        struct tern_binding *b = plan ? tern_plan_bind(plan, w) : NULL;
+        const int products = blas.standin_blas_products();
+        if (!b || tern_plan_run(b, &in, &out) || tern_tensor_read(out, TERN_F32, found, sizeof(found)))
+            fail_msg("%s", tern_error(ctx));
+        assert_int_equal(blas.standin_blas_products() - products, all[i].products);
+        assert_int_equal(plan->steps[0].desc->op, all[i].first);
+        assert_true(support_nmse(found, expected, ROWS * INNER / 2) < (i ? 1e-3 : 1e-11));
+        tern_binding_unref(&b);
+        tern_plan_unref(&plan);
+    }
+    tern_scope_end(ctx, NULL);
+    tern_graph_destroy(&g);
+    tern_weights_unref(&w);
+    tern_context_destroy(&ctx);
 }
 
 /* A bias that begins at an odd element goes to a text: the stand-in, as the library may, refuses it. */
@@ -365,9 +412,10 @@ static void test_without(void **state)
 #define TEST(f) cmocka_unit_test_setup_teardown(f, cuda_setup, teardown)
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        TEST(test_table),           TEST(test_epilogues), TEST(test_alignment),        TEST(test_bias_alignment),
-        TEST(test_one_column),      TEST(test_failures),  TEST(test_refused_launches), TEST(test_failed_kernel),
-        TEST(test_refused_capture), TEST(test_described), TEST(test_workspace),        TEST(test_without)};
+    const struct CMUnitTest tests[] = {TEST(test_table),           TEST(test_epilogues),        TEST(test_gates),
+                                       TEST(test_alignment),       TEST(test_bias_alignment),   TEST(test_one_column),
+                                       TEST(test_failures),        TEST(test_refused_launches), TEST(test_failed_kernel),
+                                       TEST(test_refused_capture), TEST(test_described),        TEST(test_workspace),
+                                       TEST(test_without)};
     return cmocka_run_group_tests(tests, group_setup, cuda_group_teardown);
 }

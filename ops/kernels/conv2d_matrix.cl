@@ -31,9 +31,9 @@
 #endif
 #define CHANNEL(n) (GROUP * P.outputs + (n))
 #ifdef BIAS
-#define RESULT(v, at, o) POST((v) + LOAD(bias, (o)*P.bias_n), at, o)
+#define RESULT(v, from, at, o) POST((v) + LOAD(bias, (o)*P.bias_n), at, o)
 #else
-#define RESULT(v, at, o) POST(v, at, o)
+#define RESULT(v, from, at, o) POST(v, at, o)
 #endif
 
 KERNEL_BEGIN

@@ -1,4 +1,4 @@
-/* Launches of matmul and linear. */
+/* Launches of matmul, linear and linear_geglu. */
 #include <string.h>
 
 #include "ops/kernels/launch_internal.h"
@@ -45,12 +45,15 @@ struct product {
     int64_t n, k, a_k, b_k, b_n, y_n;
 };
 
+/* Columns of the weight for one of the result: two where a value has a gate. */
+static int columns_of_result(const struct tern_op_desc *d) { return d->op == TERN_OP_linear_geglu ? 2 : 1; }
+
 static struct product product_of_linear(const struct tern_op_desc *d)
 {
     const struct tern_meta *x = &d->in[0], *w = &d->in[1];
     int last = x->ndim - 1;
     struct product p = {.ndim = last,
-                        .n = w->shape[0],
+                        .n = w->shape[0] / columns_of_result(d),
                         .k = w->shape[1],
                         .a_k = x->stride[last],
                         .b_k = w->stride[1],
@@ -122,6 +125,8 @@ static struct wide wide_of(const struct tern_launch_maker *m, const struct tern_
 static void define(struct tern_launch_maker *m, const struct wide *w, int n_batch)
 {
     tern_launch_define(m, "BATCH_NDIM %d", n_batch);
+    if (columns_of_result(m->d) == 2)
+        tern_launch_define(m, "GATED 1");
     if (w->a)
         tern_launch_define(m, "WIDE_A 1");
     if (w->b)
@@ -148,12 +153,14 @@ static void finish(struct tern_launch_maker *m, bool bias, bool wide_y)
 
 static void begin_plain(struct tern_launch_maker *m, const struct tern_params_matmul *q, int n_batch, int64_t batch, bool bias)
 {
-    struct tern_tile tile = tern_tile_choose(m, q->m, q->n);
+    const int64_t columns = (int64_t)q->n * columns_of_result(m->d);
+    struct tern_tile tile = tern_tile_choose(m, q->m, columns);
     struct wide w = wide_of(m, q, n_batch, 4);
+    w.b = w.b && !(w.along_n && columns > q->n);
     tern_launch_begin(m, "matmul", sizeof(*q), tile.tn / tile.rn, tile.tm / tile.rm)->params.matmul = *q;
     w.a ? tern_launch_read4(m, "a", 0) : tern_launch_read(m, "a", 0);
     w.b ? tern_launch_read4(m, "b", 1) : tern_launch_read(m, "b", 1);
-    tern_tile_define(m, &tile, q->m, q->n, batch);
+    tern_tile_define(m, &tile, q->m, columns, batch);
     define(m, &w, n_batch);
     finish(m, bias, false);
 }
@@ -163,8 +170,9 @@ static void begin_matrix(struct tern_launch_maker *m, const struct tern_params_m
 {
     struct wide w = wide_of(m, q, n_batch, 8);
     w.y = w.y && m->d->out.dtype == m->d->in[0].dtype;
-    int parts = batch == 1 ? tern_matrix_parts(m, tile, q->m, q->n, q->k) : 1;
-    struct tern_params_matmul *p = &tern_matrix_begin(m, "matmul_matrix", sizeof(*q), tile, q->m, q->n, batch * parts)->params.matmul;
+    const int64_t columns = (int64_t)q->n * columns_of_result(m->d);
+    int parts = batch == 1 && columns == q->n ? tern_matrix_parts(m, tile, q->m, q->n, q->k) : 1; /* parts of a gate have no gelu */
+    struct tern_params_matmul *p = &tern_matrix_begin(m, "matmul_matrix", sizeof(*q), tile, q->m, columns, batch * parts)->params.matmul;
     *p = *q;
     w.a ? tern_launch_read8(m, "a", 0) : tern_launch_read(m, "a", 0);
     w.b ? tern_launch_read8(m, "b", 1) : tern_launch_read(m, "b", 1);
@@ -186,7 +194,7 @@ static void begin_matrix(struct tern_launch_maker *m, const struct tern_params_m
 bool tern_launch_matmul(struct tern_launch_maker *m)
 {
     const struct tern_op_desc *d = m->d;
-    bool linear = d->op == TERN_OP_linear, bias = linear && d->present[2];
+    bool linear = d->op == TERN_OP_linear || d->op == TERN_OP_linear_geglu, bias = linear && d->present[2];
     struct tern_loop loop;
     if (!linear && d->op != TERN_OP_matmul)
         return false;
@@ -219,7 +227,7 @@ bool tern_launch_matmul(struct tern_launch_maker *m)
         q.y_batch[i] = loop.stride[2][i];
     }
     struct tern_matrix_tile tile;
-    if (tern_matrix_choose(m, d->in[0].dtype, d->in[1].dtype, rows, p.n, batch, &tile))
+    if (tern_matrix_choose(m, d->in[0].dtype, d->in[1].dtype, rows, p.n * columns_of_result(d), batch, &tile))
         begin_matrix(m, &q, n_batch, batch, bias, &tile);
     else
         begin_plain(m, &q, n_batch, batch, bias);

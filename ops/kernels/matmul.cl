@@ -2,7 +2,8 @@
  * A group makes TM x TN values, an item RM x RN of them; tiles TK deep go through shared memory, four rows or columns to a vector,
  * so that an item reads (RM + RN) / 4 vectors for RM x RN products.
  * Host: TM, TN, TK, RM, RN, multiples of 4; BATCH_NDIM; BIAS; WIDE_A, WIDE_B: a's and b's elements are loaded by four along k;
- * B_ALONG_N: b's neighbours in memory are along n (and WIDE_B loads along n). */
+ * B_ALONG_N: b's neighbours in memory are along n (and WIDE_B loads along n); GATED: b has n columns of values, then n of gates, y is values
+ * times gelu of their gates; a tile has two of each by turns, and WIDE_B never loads along n. */
 #ifdef BIAS
 #define KERNEL_BUFFERS(READ, WRITE) READ(0, a) READ(1, b) READ(2, bias) WRITE(3, y)
 #else
@@ -20,6 +21,24 @@
     UNROLL for (int e##_r = 0, e = t; e##_r < ((n) + ITEMS - 1) / ITEMS; e##_r++, e += ITEMS)       \
         if ((n) % ITEMS == 0 || e < (n))
 
+/* Column q of b's tile: the column of y, and how far behind it b has it. */
+#ifdef GATED
+#define OUTPUT(q) (n0 + (q) / 4 * 2 + (q) % 2)
+#define BEHIND(q) ((q) % 4 / 2 * P.n)
+#define OUTPUTS(columns) ((columns) / 2)
+#else
+#define OUTPUT(q) (n0 + (q))
+#define BEHIND(q) 0
+#define OUTPUTS(columns) (columns)
+#endif
+#define COLUMN(q) (OUTPUT(q) + BEHIND(q))
+
+#ifdef BIAS
+#define PLUS_BIAS(n) +LOAD(bias, (n)*P.bias_n)
+#else
+#define PLUS_BIAS(n)
+#endif
+
 /* The element, or WIDE the four from it on, in row or column `at` of the tile and at depth `deep`. */
 #ifdef WIDE_A
 #define A4(at, deep) (m0 + (at) < P.m && k0 + (deep) < P.k ? LOAD4(a, a0 + (m0 + (at)) * P.a_m + k0 + (deep)) : ZERO4)
@@ -29,9 +48,9 @@
 #if defined(WIDE_B) && defined(B_ALONG_N)
 #define B4(at, deep) (n0 + (at) < P.n && k0 + (deep) < P.k ? LOAD4(b, b0 + (k0 + (deep)) * P.b_k + n0 + (at)) : ZERO4)
 #elif defined(WIDE_B)
-#define B4(at, deep) (n0 + (at) < P.n && k0 + (deep) < P.k ? LOAD4(b, b0 + (n0 + (at)) * P.b_n + k0 + (deep)) : ZERO4)
+#define B4(at, deep) (OUTPUT(at) < P.n && k0 + (deep) < P.k ? LOAD4(b, b0 + COLUMN(at) * P.b_n + k0 + (deep)) : ZERO4)
 #else
-#define B1(at, deep) (n0 + (at) < P.n && k0 + (deep) < P.k ? LOAD(b, b0 + (n0 + (at)) * P.b_n + (k0 + (deep)) * P.b_k) : 0.0f)
+#define B1(at, deep) (OUTPUT(at) < P.n && k0 + (deep) < P.k ? LOAD(b, b0 + COLUMN(at) * P.b_n + (k0 + (deep)) * P.b_k) : 0.0f)
 #endif
 #define LEFT(i) a_tile[k * PITCH_A + LOCAL_Y + (i)*GROUP_SIZE_Y]
 #define RIGHT(j) b_tile[k * PITCH_B + LOCAL_X + (j)*GROUP_SIZE_X]
@@ -39,7 +58,7 @@
 KERNEL_BEGIN
     const int t = LOCAL_Y * GROUP_SIZE_X + LOCAL_X;
     const int m0 = GROUP_Y * TM;
-    const int n0 = GROUP_X * TN;
+    const int n0 = GROUP_X * OUTPUTS(TN);
     int a0 = 0;
     int b0 = 0;
     int y0 = 0;
@@ -102,12 +121,12 @@ KERNEL_BEGIN
     UNROLL for (int i = 0; i < RM; i++) {
         int m = m0 + (LOCAL_Y + i / 4 * GROUP_SIZE_Y) * 4 + i % 4;
         UNROLL for (int j = 0; j < RN / 4; j++) {
-            UNROLL for (int lane = 0; lane < 4; lane++) {
-                int n = n0 + (LOCAL_X + j * GROUP_SIZE_X) * 4 + lane;
+            UNROLL for (int lane = 0; lane < OUTPUTS(4); lane++) {
+                int n = OUTPUT((LOCAL_X + j * GROUP_SIZE_X) * 4 + lane);
                 if (m < P.m && n < P.n) {
-                    float v = PART_OF(sum[i * (RN / 4) + j], lane);
-#ifdef BIAS
-                    v += LOAD(bias, n * P.bias_n);
+                    float v = PART_OF(sum[i * (RN / 4) + j], lane) PLUS_BIAS(n);
+#ifdef GATED
+                    v *= tern_gelu(PART_OF(sum[i * (RN / 4) + j], lane + 2) PLUS_BIAS(P.n + n));
 #endif
                     int at = y0 + m * P.y_m + n * P.y_n;
                     STORE(y, at, POST(v, at, n));

@@ -2,7 +2,8 @@
  * A group of SM x SN subgroups makes TM x TN values, a subgroup MM x MN matrices of 16 x 16. Tiles TK deep lie in shared memory with the
  * elements as they are stored, in two stages: while one is multiplied, the next is on its way into registers, then into the other stage.
  * Host: MATRIX, MATRIX_SUBGROUP, MATRIX_BF16; TK, MM, MN, SM, SN; BATCH_NDIM; BIAS; WIDE_A, WIDE_B, WIDE_Y: eight elements at once; B_ALONG_N:
- * b's neighbours in memory are along n, and its tile lies so; PARTS: group z sums only its part of the depth, y is a product for each. */
+ * b's neighbours in memory are along n, and its tile lies so; PARTS: group z sums only its part of the depth, y is a product for each;
+ * GATED: b has n columns of values, then n of gates, y is values times gelu of their gates; a tile has eight of each by turns. */
 #ifdef BIAS
 #define KERNEL_BUFFERS(READ, WRITE) READ(0, a) READ(1, b) READ(2, bias) WRITE(3, y)
 #else
@@ -33,11 +34,27 @@
 #define A_LOADS ((TM * TK / 8 + ITEMS - 1) / ITEMS)
 #define B_LOADS ((TN * TK / 8 + ITEMS - 1) / ITEMS)
 
-#ifdef BIAS
-#define RESULT(v, at, n) POST((v) + LOAD(bias, (n)*P.bias_n), at, n)
+/* Column q of b's tile: the column of y, and how far behind it b has it. */
+#ifdef GATED
+#define OUTPUT(q) (n0 + (q) / 16 * 8 + (q) % 8)
+#define BEHIND(q) ((q) % 16 / 8 * P.n)
 #else
-#define RESULT(v, at, n) POST(v, at, n)
+#define OUTPUT(q) (n0 + (q))
+#define BEHIND(q) 0
 #endif
+#define OUTPUTS(columns) ((columns) * RESULTS_OF_MATRIX / 16)
+
+#ifdef BIAS
+#define PLUS_BIAS(n) +LOAD(bias, (n)*P.bias_n)
+#else
+#define PLUS_BIAS(n)
+#endif
+#ifdef GATED
+#define GATE(from, column) *tern_gelu(SHARED_FLOAT(tile, (from) + 8) PLUS_BIAS(P.n + (column)))
+#else
+#define GATE(from, column)
+#endif
+#define RESULT(v, from, at, n) POST(((v)PLUS_BIAS(n)) GATE(from, n), at, n)
 
 #define PLACE(m, n) (y0 + (m)*P.y_m + (n)*P.y_n)
 #define CHANNEL(n) (n)
@@ -45,7 +62,7 @@
 KERNEL_BEGIN
     const int t = LOCAL_X;
     const int m0 = GROUP_Y * TM;
-    const int n0 = GROUP_X * TN;
+    const int n0 = GROUP_X * OUTPUTS(TN);
     const int sub_m = SUBGROUP_ID / SN * (16 * MM);
     const int sub_n = SUBGROUP_ID % SN * (16 * MN);
     int a0 = 0;
@@ -93,23 +110,24 @@ KERNEL_BEGIN
             int e = t + r * ITEMS;
 #ifdef B_ALONG_N
             int k = k0 + TK + e / B_ROW;
-            int n = n0 + e % B_ROW * 8;
+            int q = e % B_ROW * 8;
             bool there = e < TN * TK / 8 && k < k_end;
 #else
-            int n = n0 + e / B_ROW;
+            int q = e / B_ROW;
             int k = k0 + TK + e % B_ROW * 8;
-            bool there = e < TN * TK / 8 && n < P.n;
+            bool there = e < TN * TK / 8 && OUTPUT(q) < P.n;
 #endif
+            int n = OUTPUT(q) + BEHIND(q);
             b_next[r] = MAKE_UINT4(0u, 0u, 0u, 0u);
 #ifdef WIDE_B
-            if (there && n < P.n && k < k_end)
+            if (there && OUTPUT(q) < P.n && k < k_end)
                 b_next[r] = LOAD8(b, b0 + k * P.b_k + n * P.b_n);
 #else
             uint w[8];
             UNROLL for (int i = 0; i < 8; i++) {
                 w[i] = 0u;
 #ifdef B_ALONG_N
-                if (there && n + i < P.n)
+                if (there && OUTPUT(q) + i < P.n)
                     w[i] = BITS(b, b0 + k * P.b_k + (n + i) * P.b_n);
 #else
                 if (there && k + i < k_end)
@@ -143,5 +161,5 @@ KERNEL_BEGIN
         }
         BARRIER();
     }
-    STORE_PRODUCT(sum, MM, MN, m0 + sub_m, n0 + sub_n, P.m, P.n, PLACE, CHANNEL)
+    STORE_PRODUCT(sum, MM, MN, m0 + sub_m, n0 + OUTPUTS(sub_n), P.m, P.n, PLACE, CHANNEL)
 KERNEL_END

@@ -366,27 +366,35 @@ FN VEC4 tern_mul4(VEC4 a, VEC4 b) { return MAKE_VEC4(a.x * b.x, a.y * b.y, a.z *
 /* ---- results of matrix units: they lie as f32 in the shared array `tile`, and go to the buffer y ---- */
 
 /* STORE_RESULTS(from, at, n): from float `from` of the tile to element `at` of y, STORE_WIDTH neighbours: eight with WIDE_Y (defined by the
- * host: y has 16 bits, its places are multiples of 8), else one. The text's RESULT(v, at, n) is done to each, n its channel or column. */
+ * host: y has 16 bits, its places are multiples of 8), else one. The text's RESULT(v, from, at, n) is done to each, n its channel or
+ * column. */
 #ifdef WIDE_Y
 #define STORE_WIDTH 8
-#define STORE_RESULTS(from, at, n)                                                                                                 \
-    {                                                                                                                              \
-        UINT4 low_ = tile[(from) / 4];                                                                                             \
-        UINT4 high_ = tile[(from) / 4 + 1];                                                                                        \
-        low_ = MAKE_UINT4(WORD_OF(y, RESULT(AS_FLOAT(low_.x), at, n), RESULT(AS_FLOAT(low_.y), (at) + 1, (n) + 1)),                \
-                          WORD_OF(y, RESULT(AS_FLOAT(low_.z), (at) + 2, (n) + 2), RESULT(AS_FLOAT(low_.w), (at) + 3, (n) + 3)),    \
-                          WORD_OF(y, RESULT(AS_FLOAT(high_.x), (at) + 4, (n) + 4), RESULT(AS_FLOAT(high_.y), (at) + 5, (n) + 5)),  \
-                          WORD_OF(y, RESULT(AS_FLOAT(high_.z), (at) + 6, (n) + 6), RESULT(AS_FLOAT(high_.w), (at) + 7, (n) + 7))); \
-        STORE8(y, at, low_);                                                                                                       \
+#define STORE_RESULTS(from, at, n)                                                                                       \
+    {                                                                                                                    \
+        UINT4 low_ = tile[(from) / 4];                                                                                   \
+        UINT4 high_ = tile[(from) / 4 + 1];                                                                              \
+        low_ = MAKE_UINT4(TWO_RESULTS(low_.x, low_.y, from, at, n, 0), TWO_RESULTS(low_.z, low_.w, from, at, n, 2),      \
+                          TWO_RESULTS(high_.x, high_.y, from, at, n, 4), TWO_RESULTS(high_.z, high_.w, from, at, n, 6)); \
+        STORE8(y, at, low_);                                                                                             \
     }
+#define TWO_RESULTS(v, w, from, at, n, i)                                \
+    WORD_OF(y, RESULT(AS_FLOAT(v), (from) + (i), (at) + (i), (n) + (i)), \
+            RESULT(AS_FLOAT(w), (from) + (i) + 1, (at) + (i) + 1, (n) + (i) + 1))
 #else
 #define STORE_WIDTH 1
-#define STORE_RESULTS(from, at, n) STORE(y, at, RESULT(SHARED_FLOAT(tile, from), at, n));
+#define STORE_RESULTS(from, at, n) STORE(y, at, RESULT(SHARED_FLOAT(tile, from), from, at, n));
 #endif
 
 /* The results of a product, of which a subgroup has mm x mn matrices of 16 x 16: 16 rows of them at a time go through STRIP_FLOATS(mn)
  * floats of the tile, which nobody reads any more. Row 0 and column 0 of the subgroup are m0 and n0 of the result, which has `rows` rows
- * and `cols` columns; PLACE(m, n) is the place of one in y, CHANNEL(n) its channel. */
+ * and `cols` columns; PLACE(m, n) is the place of one in y, CHANNEL(n) its channel. GATED: of the 16 columns of a matrix eight are
+ * results, and eight behind them are their gates. */
+#ifdef GATED
+#define RESULTS_OF_MATRIX 8
+#else
+#define RESULTS_OF_MATRIX 16
+#endif
 #define STRIP_PITCH(mn) (16 * (mn) + 4)
 #define STRIP_FLOATS(mn) (16 * STRIP_PITCH(mn))
 #define STORE_PRODUCT(sum, mm, mn, m0, n0, rows, cols, PLACE, CHANNEL)                                                       \
@@ -395,15 +403,16 @@ FN VEC4 tern_mul4(VEC4 a, VEC4 b) { return MAKE_VEC4(a.x * b.x, a.y * b.y, a.z *
     {                                                                                                                        \
         UNROLL for (int j_ = 0; j_ < (mn); j_++) MATRIX_STORE(sum[i_ * (mn) + j_], tile, strip_ + 16 * j_, STRIP_PITCH(mn)); \
         BARRIER();                                                                                                           \
-        for (int e_ = LANE * STORE_WIDTH; e_ < 256 * (mn); e_ += MATRIX_SUBGROUP * STORE_WIDTH) {                            \
-            const int line_ = e_ / (16 * (mn));                                                                              \
-            const int col_ = e_ % (16 * (mn));                                                                               \
+        for (int e_ = LANE * STORE_WIDTH; e_ < 16 * RESULTS_OF_MATRIX * (mn); e_ += MATRIX_SUBGROUP * STORE_WIDTH) {         \
+            const int line_ = e_ / (RESULTS_OF_MATRIX * (mn));                                                               \
+            const int col_ = e_ % (RESULTS_OF_MATRIX * (mn));                                                                \
+            const int from_ = strip_ + line_ * STRIP_PITCH(mn) + col_ / RESULTS_OF_MATRIX * 16 + col_ % RESULTS_OF_MATRIX;   \
             const int m_ = (m0) + 16 * i_ + line_;                                                                           \
             const int n_ = (n0) + col_;                                                                                      \
             if (m_ < (rows) && n_ < (cols)) {                                                                                \
                 const int place_ = PLACE(m_, n_);                                                                            \
                 const int channel_ = CHANNEL(n_);                                                                            \
-                STORE_RESULTS(strip_ + line_ * STRIP_PITCH(mn) + col_, place_, channel_)                                     \
+                STORE_RESULTS(from_, place_, channel_)                                                                       \
             }                                                                                                                \
         }                                                                                                                    \
         BARRIER();                                                                                                           \

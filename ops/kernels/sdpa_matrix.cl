@@ -34,7 +34,7 @@
 #define LANES_PER_ROW (MATRIX_SUBGROUP / 16)
 #define MINE (BK / LANES_PER_ROW) /* scores of its row of which an item makes exponentials */
 
-#define RESULT(v, at, c) POST((v) * f, at, c)
+#define RESULT(v, from, at, c) POST((v) * f, at, c)
 
 /* Declares v: the score of this item's query for key s0 + j, or -infinity where it does not see it. */
 #ifdef CAUSAL
