@@ -51,11 +51,12 @@ bool tern_conv_fits(const struct tern_op_desc *d, const struct tern_params_conv2
     return h < 1000000000 && w < 1000000000 && tern_meta_numel(&d->in[1]) < TERN_LAUNCH_MAX_ELEMENTS;
 }
 
-/* Whether that many channels of a pixel, and of a tap, lie together. */
+/* Whether that many channels of a pixel, and of a tap, lie together. How far taps are apart says nothing where there is one. */
 static bool wide(const struct tern_launch_maker *m, const struct tern_params_conv2d *p, int by)
 {
+    const bool taps = (p->kernel_h == 1 || p->w_h % by == 0) && (p->kernel_w == 1 || p->w_w % by == 0);
     return m->limits->vectors && p->x_c == 1 && p->w_c == 1 && p->channels % by == 0 && p->x_n % by == 0 && p->x_h % by == 0 &&
-           p->x_w % by == 0 && p->w_o % by == 0 && p->w_h % by == 0 && p->w_w % by == 0;
+           p->x_w % by == 0 && p->w_o % by == 0 && taps;
 }
 
 static void buffers(struct tern_launch_maker *m, void (*read)(struct tern_launch_maker *, const char *, int),
