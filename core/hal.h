@@ -82,6 +82,7 @@ struct tern_device_caps {
     bool software;              /* runs on the host's processor again: "auto" passes it by */
     bool in_place;              /* element-wise kernels may write their result where an operand lies */
     bool uniform_bias;          /* conv2d and linear of f16 and bf16 are faster with a bias of their dtype than with one in f32 */
+    bool uniform_weights;       /* the same with weights: of another dtype they meet no matrix units, and no vendor's library */
     enum tern_dtype fast_dtype; /* see tern_context_fast_dtype */
     size_t cache;               /* bytes of the last cache, where the tensors of a run should stay; 0: batches as large as asked for */
     size_t max_buffer;          /* bytes; 0: no limit but memory */

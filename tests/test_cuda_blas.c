@@ -138,37 +138,42 @@ static enum tern_status gated_block(void *user, tern_tensor *const *in, tern_ten
 static void test_gates(void **state)
 {
     static const struct {
+        enum tern_dtype dtype;
         const char *quantize;
         int products;
         enum tern_op first;
-    } all[] = {{NULL, 1, TERN_OP_linear}, {"*", 0, TERN_OP_quantized_linear_geglu}};
+        double error;
+    } all[] = {{TERN_F32, NULL, 1, TERN_OP_linear, 1e-11},
+               {TERN_F16, NULL, 1, TERN_OP_linear, 1e-5}, /* weight and bias are f32 */
+               {TERN_F32, "*", 0, TERN_OP_quantized_linear_geglu, 1e-3}};
     static float memory[WIDTH * INNER], bias[INNER], x[ROWS * WIDTH], found[ROWS * INNER / 2], expected[ROWS * INNER / 2];
     struct tern_context *ctx = cuda_open();
-    const struct tern_graph_input input = {"x", TERN_F32, 3, {1, ROWS, WIDTH}};
     struct tern_weights *w = tern_weights_create(ctx);
     add(ctx, w, "w", memory, INNER, WIDTH);
     add(ctx, w, "b", bias, INNER, 1);
     for (int i = 0; i < ROWS * WIDTH; i++)
         x[i] = (float)(i * 29 % 97) / 50 - 1;
-    struct tern_graph *g = tern_graph_trace(ctx, gated_block, w, w, &input, 1, 1);
     tern_scope_begin(ctx);
-    tern_tensor *in = tern_tensor_create(ctx, TERN_F32, 3, input.shape, x), *out = NULL;
+    tern_tensor *in = tern_tensor_create(ctx, TERN_F32, 3, (const int64_t[]){1, ROWS, WIDTH}, x);
     tern_tensor *eager = tern_linear_geglu(in, tern_weights_get(w, "w"), tern_weights_get(w, "b"));
     assert_int_equal(tern_tensor_read(eager, TERN_F32, expected, sizeof(expected)), TERN_OK);
-    for (int i = 0; i < 2; i++) {
+    for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++) {
+        const struct tern_graph_input input = {"x", all[i].dtype, 3, {1, ROWS, WIDTH}};
+        struct tern_graph *g = tern_graph_trace(ctx, gated_block, w, w, &input, 1, 1);
         struct tern_plan *plan = tern_plan_compile(g, &(struct tern_plan_params){.quantize = all[i].quantize});
         struct tern_binding *b = plan ? tern_plan_bind(plan, w) : NULL;
         const int products = blas.standin_blas_products();
-        if (!b || tern_plan_run(b, &in, &out) || tern_tensor_read(out, TERN_F32, found, sizeof(found)))
+        tern_tensor *given = tern_cast(in, all[i].dtype), *out = NULL;
+        if (!b || tern_plan_run(b, &given, &out) || tern_tensor_read(out, TERN_F32, found, sizeof(found)))
             fail_msg("%s", tern_error(ctx));
         assert_int_equal(blas.standin_blas_products() - products, all[i].products);
         assert_int_equal(plan->steps[0].desc->op, all[i].first);
-        assert_true(support_nmse(found, expected, ROWS * INNER / 2) < (i ? 1e-3 : 1e-11));
+        assert_true(support_nmse(found, expected, ROWS * INNER / 2) < all[i].error);
         tern_binding_unref(&b);
         tern_plan_unref(&plan);
+        tern_graph_destroy(&g);
     }
     tern_scope_end(ctx, NULL);
-    tern_graph_destroy(&g);
     tern_weights_unref(&w);
     tern_context_destroy(&ctx);
 }

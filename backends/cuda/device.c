@@ -226,7 +226,7 @@ static struct tern_device *create(struct tern_context *ctx, int ordinal)
     d->gpu.language = TERN_TEXT_CUDA;
     d->gpu.base.fns = &device_fns;
     d->gpu.base.queue = &d->queue;
-    d->gpu.base.caps.uniform_bias = true; /* cuBLASLt and cuDNN's compiled kernels take no other */
+    d->gpu.base.caps.uniform_bias = d->gpu.base.caps.uniform_weights = true; /* cuBLASLt and cuDNN's compiled kernels take no other */
     if (tern_cuda_load(d) || find_device(d, ordinal) || read_facts(d) || tern_cuda_nvrtc_open(d) || open_streams(d)) {
         device_destroy(&d->gpu.base);
         return NULL;

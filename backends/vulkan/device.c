@@ -151,6 +151,7 @@ static enum tern_status open_device(struct vulkan_device *d, int ordinal)
         return tern_error_status(ctx);
     if (d->unified)
         d->queue.fns = &tern_vulkan_queue_fns_unified;
+    d->gpu.base.caps.uniform_weights = d->gpu.limits.matrix_f16;
     d->gpu.base.caps.fast_dtype = d->gpu.limits.matrix_f16 ? TERN_F16 : TERN_F32;
     return tern_vulkan_queue_open(d);
 }

@@ -6,7 +6,7 @@
 
 extern const struct tern_pass tern_pass_dce, tern_pass_cse, tern_pass_fold, tern_pass_prepare, tern_pass_fuse, tern_pass_algorithm,
     tern_pass_concat, tern_pass_merge, tern_pass_smooth, tern_pass_quantize, tern_pass_filters, tern_pass_tile, tern_pass_tune,
-    tern_pass_pre, tern_pass_chunk, tern_pass_pieces;
+    tern_pass_pre, tern_pass_chunk, tern_pass_pieces, tern_pass_dtypes;
 
 /* quantize_words.c: how a layer is kept and computed: as it is, in int8 with what comes in, or its weight alone in 8 or 4 bits. */
 enum tern_layer_format { TERN_LAYER_PLAIN, TERN_LAYER_W8A8, TERN_LAYER_W8, TERN_LAYER_W4, TERN_LAYER_FORMATS };

@@ -1,0 +1,17 @@
+/* Nodes that are to read their weight in another form: what the passes `dtypes` and `filters` have in common. */
+#ifndef TERN_GRAPH_PASSES_WEIGHTS_H
+#define TERN_GRAPH_PASSES_WEIGHTS_H
+
+#include "graph/graph.h"
+
+struct tern_weight_form {
+    /* Whether a node, live and with a kernel, whose weight [1] depends on weights and constants alone, is to read another form of it. */
+    bool (*wants)(const struct tern_graph *g, const struct tern_node *n);
+    /* That form. Errors are the context's. */
+    tern_tensor *(*make)(tern_tensor *weight, const struct tern_node *n);
+};
+
+/* The form is made once for each weight, for the first of the nodes that want it, in front of that. */
+enum tern_status tern_reform_weights(struct tern_graph *g, const struct tern_weight_form *form);
+
+#endif
