@@ -121,7 +121,7 @@ static void test_graph_as_json(void **state)
     json_decref(graph);
     json_decref(plan);
     EXPECT(s, RUN(s, "graph", MODEL, "vae_decoder", "--json", "--after", "all"), 0);
-    static const char *const passes[] = {"trace",   "fold",  "cse",  "dce",     "merge", "smooth", "quantize", "dtypes",    "pieces",
+    static const char *const passes[] = {"trace",   "fold",  "cse",  "dce",     "merge", "smooth", "quantize", "filters",   "pieces",
                                          "filters", "chunk", "tile", "prepare", "fuse",  "pre",    "tune",     "algorithm", "concat"};
     const int n = sizeof(passes) / sizeof(*passes);
     for (int k = 0; k < n; k++) {

@@ -1,5 +1,7 @@
 /* The prepare graph: nodes that depend on weights and constants alone run once for each binding, not at every run; but not those that make
- * values of packed weights, and not those whose results are as large as weights, where these may not stay. */
+ * values of packed weights, or values of f32 for a product, and not those whose results are as large as weights, where these may not stay.
+ */
+#include "core/context.h"
 #include "graph/passes/passes.h"
 
 #define SMALL ((size_t)64 << 10) /* bytes */
@@ -18,12 +20,38 @@ static bool runs_once(const struct tern_op_desc *d, bool streams)
     return d->op != TERN_OP_unpack_weight && !(streams && is_as_large_as_weights(d));
 }
 
+static bool is_product(const struct tern_op_desc *d)
+{
+    return d->op == TERN_OP_conv2d || d->op == TERN_OP_linear || d->op == TERN_OP_linear_geglu;
+}
+
+/* By value: whether products read it as their weight, and nothing else does. */
+static void find_read_by_products(const struct tern_graph *g, bool *by_products)
+{
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; i < g->n_nodes; i++)
+            for (int k = 0; !g->nodes[i].dead && k < g->nodes[i].desc.n_in; k++)
+                if (g->nodes[i].in[k] >= 0 && (k == 1 && is_product(&g->nodes[i].desc)) == (pass == 0))
+                    by_products[g->nodes[i].in[k]] = pass == 0;
+}
+
+/* Of the pass `dtypes`, on devices with memory of their own: what stays there is the weight as the file has it. */
+static bool widens(const struct tern_op_desc *d)
+{
+    return d->op == TERN_OP_cast && tern_dtype_size(d->out.dtype) > tern_dtype_size(d->in[0].dtype) && is_as_large_as_weights(d);
+}
+
 static enum tern_status run(struct tern_graph *g, const struct tern_plan_params *params)
 {
+    bool *by_products = tern_calloc(g->ctx, (size_t)g->n_values + 1, sizeof(*by_products));
+    if (!by_products)
+        return tern_error_status(g->ctx);
+    find_read_by_products(g, by_products);
     for (int i = 0; i < g->n_nodes; i++) {
         struct tern_node *n = &g->nodes[i];
         bool fixed = !n->dead && n->desc.n_in > 0 && !tern_graph_is_output(g, n->out);
         fixed = fixed && runs_once(&n->desc, params->resident);
+        fixed = fixed && !(by_products[n->out] && widens(&n->desc) && !g->ctx->device->caps.host_memory);
         for (int k = 0; k < n->desc.n_in; k++)
             if (n->in[k] >= 0 && tern_graph_is_fixed(g, n->in[k]))
                 n->desc.constant[k] = true;
@@ -31,6 +59,7 @@ static enum tern_status run(struct tern_graph *g, const struct tern_plan_params 
                 fixed = false;
         n->prepare = fixed;
     }
+    tern_free(g->ctx, by_products);
     return TERN_OK;
 }
 
