@@ -269,11 +269,62 @@ static void test_parts(void **state)
     assert_int_equal(l.workspace, 0);
 }
 
+static const char *attention_of(int64_t queries, int64_t head, int64_t values, const struct tern_launch_limits *limits,
+                                struct tern_launches *l)
+{
+    struct tern_op_desc d = {.op = TERN_OP_sdpa, .n_in = 4, .present = {true, true, true}, .attrs = {.sdpa = {.scale = 1}}};
+    d.in[0] = tern_meta_make(TERN_F16, 4, (const int64_t[]){1, 1, queries, head});
+    d.in[1] = tern_meta_make(TERN_F16, 4, (const int64_t[]){1, 1, 4096, head});
+    d.in[2] = tern_meta_make(TERN_F16, 4, (const int64_t[]){1, 1, 4096, values});
+    d.out = tern_meta_make(TERN_F16, 4, (const int64_t[]){1, 1, queries, values});
+    assert_true(tern_launches_make(&d, limits, l));
+    assert_int_equal(l->n, 1);
+    return l->launch[0].text;
+}
+
+/* The VAE's attention goes by matrix units wherever it pays: a head of 512 at 64 x 64 pixels. */
+static void test_large_heads(void **state)
+{
+    static struct tern_launches l;
+    struct tern_launch_limits limits = text_limits_matrix();
+    limits.vectors = true;
+    assert_string_equal(attention_of(4096, 512, 512, &limits, &l), "sdpa_matrix_wide");
+    assert_int_equal(l.launch[0].group_size[0], 256);
+    assert_int_equal(l.launch[0].groups[0], 64);
+    assert_int_equal(l.launch[0].matrix_subgroup, 32);
+    assert_non_null(strstr(l.defines[0], "BK 128\n"));
+    assert_non_null(strstr(l.defines[0], "WIDE_Y 1\n"));
+    assert_string_equal(attention_of(4096, 160, 160, &limits, &l), "sdpa_matrix");
+    assert_string_equal(attention_of(4096, 160, 168, &limits, &l), "sdpa_matrix_wide");
+    assert_string_equal(attention_of(4096, 168, 160, &limits, &l), "sdpa_matrix_wide");
+    assert_string_equal(attention_of(4096, 172, 172, &limits, &l), "sdpa"); /* not by eight */
+    assert_string_equal(attention_of(4096, 520, 512, &limits, &l), "sdpa"); /* too large */
+    assert_string_equal(attention_of(63, 512, 512, &limits, &l), "sdpa");   /* less than a block of queries */
+    limits.shared_bytes = 35 << 10;
+    assert_string_equal(attention_of(4096, 512, 512, &limits, &l), "sdpa_matrix_wide");
+    assert_non_null(strstr(l.defines[0], "BK 128\n"));
+    limits.shared_bytes = 32 << 10;
+    assert_string_equal(attention_of(4096, 512, 512, &limits, &l), "sdpa_matrix_wide");
+    assert_non_null(strstr(l.defines[0], "BK 64\n"));
+    limits.shared_bytes = 24 << 10;
+    assert_string_equal(attention_of(4096, 512, 512, &limits, &l), "sdpa");
+    limits = text_limits_matrix();
+    limits.vectors = true;
+    limits.matrix_subgroup = 16; /* too few items for the sums */
+    assert_string_equal(attention_of(4096, 512, 512, &limits, &l), "sdpa");
+    limits.matrix_subgroup = 32;
+    limits.max_group = 128;
+    assert_string_equal(attention_of(4096, 512, 512, &limits, &l), "sdpa");
+    limits.max_group = 256;
+    limits.matrix_f16 = false;
+    assert_string_equal(attention_of(4096, 512, 512, &limits, &l), "sdpa");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_multiplies), cmocka_unit_test(test_barriers_missing),  cmocka_unit_test(test_misuse),
         cmocka_unit_test(test_launches),   cmocka_unit_test(test_launches_of_bytes), cmocka_unit_test(test_deepest_bytes),
-        cmocka_unit_test(test_parts)};
+        cmocka_unit_test(test_parts),      cmocka_unit_test(test_large_heads)};
     return cmocka_run_group_tests(tests, support_setup, support_teardown);
 }

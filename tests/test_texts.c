@@ -111,6 +111,24 @@ static void test_wide_matrix(void **state)
         unsetenv("TERN_TEXT_CASES");
 }
 
+/* Large heads of attention with as much shared memory as some devices have, and with subgroups of 64, which share the columns otherwise.
+ * Stores are early in this order: what is overwritten before all have read it is found. */
+static void test_large_heads(void **state)
+{
+    struct tern_launch_limits limits = text_limits_matrix();
+    const char *given = getenv("TERN_TEXT_CASES");
+    if (!given)
+        setenv("TERN_TEXT_CASES", "sdpa.matrix_large", 1);
+    limits.shared_bytes = 32 << 10;
+    run_all("host C, matrix units, 32 KiB", limits, TEXT_SHUFFLED, 16);
+    limits.shared_bytes = 48 << 10;
+    run_all("host C, matrix units, 48 KiB", limits, TEXT_SHUFFLED, 16);
+    limits.matrix_subgroup = 64;
+    run_all("host C, matrix units, subgroups of 64", limits, TEXT_SHUFFLED, 16);
+    if (!given)
+        unsetenv("TERN_TEXT_CASES");
+}
+
 static int finish(void **state)
 {
     text_cache_clear(&cache, destroy);
@@ -122,6 +140,7 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_forward),     cmocka_unit_test(test_reverse),
                                        cmocka_unit_test(test_least),       cmocka_unit_test(test_few_groups),
                                        cmocka_unit_test(test_many_pixels), cmocka_unit_test(test_subgroups),
-                                       cmocka_unit_test(test_matrix),      cmocka_unit_test(test_wide_matrix)};
+                                       cmocka_unit_test(test_matrix),      cmocka_unit_test(test_wide_matrix),
+                                       cmocka_unit_test(test_large_heads)};
     return cmocka_run_group_tests(tests, NULL, finish);
 }

@@ -3,7 +3,10 @@
 
 #include "ops/kernels/launch_internal.h"
 
-enum { QUERY, KEY, VALUE, MASK, MAX_HEAD = 512, MAX_MATRIX_HEAD = 160 };
+enum { QUERY, KEY, VALUE, MASK, MAX_HEAD = 512, MAX_MATRIX_HEAD = 160, MATRIX_QUERIES = 64, WIDE_ITEMS = 256 };
+
+/* The texts: sdpa.cl, sdpa_matrix.cl, sdpa_matrix_wide.cl. */
+enum way { PLAIN, MATRIX, WIDE };
 
 /* How a group of items cuts attention: x items along keys and columns of values, y along queries; four of each an item. */
 struct cut {
@@ -69,16 +72,60 @@ static bool by_eight(const struct tern_meta *m)
     return good;
 }
 
-static bool suits_matrix(const struct tern_launch_maker *m)
+/* Shared memory of sdpa_matrix_wide.cl with blocks of so many keys, as it counts it. */
+static size_t wide_shared(int64_t ev, int keys, int subgroups)
+{
+    size_t matrices = (size_t)((ev + 15) / 16 + subgroups - 1) / (size_t)subgroups; /* of a subgroup, along the columns */
+    size_t parts = 2 * (64 + (size_t)keys) * 40, scores = 2 * 64 * (size_t)(keys + 4), powers = 64 * (size_t)(keys + 8);
+    size_t values = 2 * 16 * (16 * (size_t)(matrices % 2 ? 1 : 2) * (size_t)subgroups + 8), sums = 2 * 16 * 20 * (size_t)subgroups;
+    size_t behind = powers + (values > sums ? values : sums), before = parts > scores ? parts : scores;
+    return 2 * (before > behind ? before : behind) + (WIDE_ITEMS + 64 + 1) * 4;
+}
+
+/* Keys of a block of sdpa_matrix_wide.cl: the more of them, the seldomer are queries loaded; 0: it does not fit. Less than a block of
+ * queries are few for it. An item keeps 128 sums of heads of 512 in registers, so subgroups of 16, four of which are 64 items, are too
+ * small. */
+static int wide_keys(const struct tern_launch_maker *m, int64_t ev)
+{
+    const struct tern_op_desc *d = m->d;
+    const struct tern_launch_limits *l = m->limits;
+    const struct tern_meta *q = &d->in[QUERY];
+    int size = l->matrix_subgroup;
+    if (d->present[MASK] || d->attrs.sdpa.is_causal || q->shape[q->ndim - 2] < MATRIX_QUERIES || (size != 32 && size != 64) ||
+        l->max_group < WIDE_ITEMS)
+        return 0;
+    for (int keys = 128; keys >= 64; keys /= 2)
+        if (wide_shared(ev, keys, WIDE_ITEMS / size) <= l->shared_bytes)
+            return keys;
+    return 0;
+}
+
+/* keys: of a block of WIDE. */
+static enum way choose_way(const struct tern_launch_maker *m, int *keys)
 {
     const struct tern_op_desc *d = m->d;
     const struct tern_launch_limits *l = m->limits;
     const struct tern_meta *q = &d->in[QUERY], *v = &d->in[VALUE];
     int64_t e = q->shape[q->ndim - 1], ev = v->shape[v->ndim - 1];
     int size = l->matrix_subgroup;
-    return tern_matrix_has(m, q->dtype, d->in[KEY].dtype) && v->dtype == q->dtype && l->vectors && by_eight(q) && by_eight(&d->in[KEY]) &&
-           by_eight(v) && e <= MAX_MATRIX_HEAD && ev <= MAX_MATRIX_HEAD && (size == 16 || size == 32 || size == 64) &&
-           4 * size <= l->max_group && matrix_shared(e, ev, 4 * size) <= l->shared_bytes;
+    if (!tern_matrix_has(m, q->dtype, d->in[KEY].dtype) || v->dtype != q->dtype || !l->vectors || !by_eight(q) || !by_eight(&d->in[KEY]) ||
+        !by_eight(v) || e > MAX_HEAD || ev > MAX_HEAD)
+        return PLAIN;
+    if (e > MAX_MATRIX_HEAD || ev > MAX_MATRIX_HEAD) {
+        *keys = wide_keys(m, ev);
+        return *keys ? WIDE : PLAIN;
+    }
+    return (size == 16 || size == 32 || size == 64) && 4 * size <= l->max_group && matrix_shared(e, ev, 4 * size) <= l->shared_bytes
+               ? MATRIX
+               : PLAIN;
+}
+
+static struct tern_launch *begin(struct tern_launch_maker *m, enum way way, const struct cut *cut)
+{
+    const size_t size = sizeof(struct tern_params_sdpa);
+    return way == WIDE     ? tern_launch_begin(m, "sdpa_matrix_wide", size, WIDE_ITEMS, 1)
+           : way == MATRIX ? tern_launch_begin(m, "sdpa_matrix", size, 4 * m->limits->matrix_subgroup, 1)
+                           : tern_launch_begin(m, "sdpa", size, cut->x, cut->y);
 }
 
 bool tern_launch_sdpa(struct tern_launch_maker *m)
@@ -87,7 +134,8 @@ bool tern_launch_sdpa(struct tern_launch_maker *m)
     const struct tern_meta *q = &d->in[QUERY], *k = &d->in[KEY], *v = &d->in[VALUE], *y = &d->out;
     int64_t stride[5][TERN_MAX_DIMS] = {{0}}, mask[TERN_MAX_DIMS] = {0}, batch = 1;
     struct tern_loop loop;
-    struct cut cut = {.y = 16}; /* of a launch with matrix units: 64 queries */
+    struct cut cut = {.y = MATRIX_QUERIES / 4}; /* of a launch with matrix units */
+    int keys = 0;
     if (d->op != TERN_OP_sdpa)
         return false;
     if (!tern_meta_numel(y))
@@ -106,14 +154,14 @@ bool tern_launch_sdpa(struct tern_launch_maker *m)
     memcpy(stride[4], y->stride, sizeof(stride[4]));
     for (int i = 0; i < last - 1; i++)
         batch *= q->shape[i];
-    const bool matrix = suits_matrix(m);
+    const enum way way = choose_way(m, &keys);
+    const bool matrix = way != PLAIN;
     if (e < 1 || batch > m->limits->max_groups || !(matrix || choose(m, e, ev, &cut)) ||
         !tern_loop_make(last - 1, q->shape, 5, (const int64_t(*)[TERN_MAX_DIMS])stride, false, &loop)) {
         m->failed = true;
         return true;
     }
-    struct tern_launch *l = matrix ? tern_launch_begin(m, "sdpa_matrix", sizeof(l->params.sdpa), 4 * m->limits->matrix_subgroup, 1)
-                                   : tern_launch_begin(m, "sdpa", sizeof(l->params.sdpa), cut.x, cut.y);
+    struct tern_launch *l = begin(m, way, &cut);
     struct tern_params_sdpa *p = &l->params.sdpa;
     *p = (struct tern_params_sdpa){.l = (int32_t)q->shape[last - 1],
                                    .s = (int32_t)k->shape[last - 1],
@@ -151,6 +199,8 @@ bool tern_launch_sdpa(struct tern_launch_maker *m)
     tern_launch_define(m, "EV %d", (int)ev);
     if (matrix) {
         tern_matrix_define(m, q->dtype);
+        if (way == WIDE)
+            tern_launch_define(m, "BK %d", keys);
         if (wide_y)
             tern_launch_define(m, "WIDE_Y 1");
     } else {
