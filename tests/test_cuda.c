@@ -1,4 +1,5 @@
 /* The CUDA backend on the stand-in driver (tests/cuda): ops, pictures, plans, its cache, what it refuses. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -10,6 +11,7 @@
 #include "core/context.h"
 #include "cuda_help.h"
 #include "gpu_help.h"
+#include "support.h"
 
 #define ONE_IN 6 /* cases of the table: each new variant is compiled */
 
@@ -53,6 +55,66 @@ static void products_agree(void **state)
         assert_int_equal(failed, 0);
         assert_true(passed >= (without ? 5 : 20));
         tern_conformance_destroy(&c);
+        tern_context_destroy(&ctx);
+    }
+    unsetenv("TERN_GPU_LIMITS");
+}
+
+/* What sdpa is of one row: softmax(q k^T / sqrt(e)) v, in f64. */
+static void attend(const float *q, const float *k, const float *v, int keys, int e, double *y)
+{
+    double *p = calloc((size_t)keys, sizeof(*p)), top = -INFINITY, sum = 0;
+    assert_non_null(p);
+    for (int s = 0; s < keys; s++) {
+        for (int i = 0; i < e; i++)
+            p[s] += (double)q[i] * (double)k[s * e + i] / sqrt(e);
+        top = fmax(top, p[s]);
+    }
+    for (int i = 0; i < e; i++)
+        y[i] = 0;
+    for (int s = 0; s < keys; s++) {
+        sum += p[s] = exp(p[s] - top);
+        for (int i = 0; i < e; i++)
+            y[i] += p[s] * (double)v[s * e + i];
+    }
+    for (int i = 0; i < e; i++)
+        y[i] /= sum;
+    free(p);
+}
+
+/* Heads as large as the VAE's, of counts that fill no block: with tensor cores (sdpa_matrix_wide), with less shared memory, and with too
+ * little. */
+static void large_heads_agree(void **state)
+{
+    enum { L = 70, S = 203, MOST = 512 };
+    static const char *const limits[] = {"shared=48K", "shared=32K", "shared=16K"};
+    static const int heads[] = {512, 256, 192};
+    for (int at = 0; at < 18; at++) {
+        const enum tern_dtype dtype = at % 2 ? TERN_BF16 : TERN_F16;
+        const int e = heads[at / 2 % 3];
+        double y[MOST], worst = 0, most = dtype == TERN_F16 ? 1.0 / 1024 : 1.0 / 128;
+        int64_t n;
+        setenv("TERN_GPU_LIMITS", limits[at / 6], 1);
+        struct tern_context *ctx = cuda_open();
+        tern_scope_begin(ctx);
+        tern_tensor *x[3] = {support_noise(ctx, 1, 4, (const int64_t[]){1, 1, L, e}, 2, dtype)};
+        for (int i = 1; i < 3; i++)
+            x[i] = support_noise(ctx, 1 + (uint64_t)i, 4, (const int64_t[]){1, 1, S, e}, 1, dtype);
+        float *q = support_values(x[0], &n), *k = support_values(x[1], &n), *v = support_values(x[2], &n);
+        float *found = support_values(tern_sdpa(x[0], x[1], x[2]), &n);
+        assert_int_equal(n, L * e);
+        for (int l = 0; l < L; l++) {
+            attend(q + l * e, k, v, S, e, y);
+            for (int i = 0; i < e; i++)
+                worst = fmax(worst, fabs(y[i] - (double)found[l * e + i]));
+        }
+        print_message("head of %d, %s, %s: off by %.2g at most\n", e, tern_dtype_name(dtype), limits[at / 6], worst);
+        assert_true(worst < most);
+        free(q);
+        free(k);
+        free(v);
+        free(found);
+        tern_scope_end(ctx, NULL);
         tern_context_destroy(&ctx);
     }
     unsetenv("TERN_GPU_LIMITS");
@@ -119,8 +181,8 @@ static void wrong_use_is_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {CUDA_TEST(plans_agree),         CUDA_TEST(ops_agree),           CUDA_TEST(products_agree),
-                                       CUDA_TEST(quotients_agree),     CUDA_TEST(pictures_agree),      CUDA_TEST(the_cache_is_checked),
-                                       CUDA_TEST(faults_are_statuses), CUDA_TEST(wrong_use_is_refused)};
+    const struct CMUnitTest tests[] = {CUDA_TEST(plans_agree),          CUDA_TEST(ops_agree),           CUDA_TEST(products_agree),
+                                       CUDA_TEST(large_heads_agree),    CUDA_TEST(quotients_agree),     CUDA_TEST(pictures_agree),
+                                       CUDA_TEST(the_cache_is_checked), CUDA_TEST(faults_are_statuses), CUDA_TEST(wrong_use_is_refused)};
     return cmocka_run_group_tests(tests, cuda_group_setup, cuda_group_teardown);
 }
