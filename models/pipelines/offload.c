@@ -92,6 +92,28 @@ static enum tern_status is_over_room(struct tern_job *j, size_t room, const stru
     return st;
 }
 
+/* Whether a device has less memory of its own than the UNet takes there. Its weights could lie in the host's memory, too, but kernels read
+ * them over the bus once for each tile of rows, at every step: when they stream they are copied once. */
+static bool is_crowded(const struct tern_job *j)
+{
+    const size_t memory = tern_pipeline_device(j->p, "unet")->caps.memory;
+    const struct tern_stage stage = tern_job_stage(j, "unet");
+    const struct tern_plan *plan = memory && !j->resident && is_free(j->p) ? tern_pipeline_plan(j->p, &stage) : NULL;
+    return plan && tern_plan_bind_bytes(plan, NULL) + tern_plan_facts(plan).arena + tern_plan_facts(plan).outputs > memory;
+}
+
+/* Within the device's own memory, where that is possible; else all is as it was. */
+static enum tern_status choose_uncrowded(struct tern_job *j, struct tern_job_peak *peak)
+{
+    const size_t budget = j->budget;
+    j->budget = j->p->ctx->own->caps.memory;
+    enum tern_status st = tern_job_choose_way(j, peak);
+    if (st || peak->most <= j->budget)
+        return st;
+    j->budget = budget;
+    return tern_job_choose_way(j, peak);
+}
+
 /* What goes in every way is not there any more while they are tried. */
 static void put_out_first(struct tern_job *j)
 {
@@ -131,6 +153,8 @@ enum tern_status tern_job_choose_offload(struct tern_job *j, size_t *bytes)
         j->budget = room;
         st = tern_job_choose_way(j, &peak);
     }
+    if (!st && !over && is_crowded(j))
+        st = choose_uncrowded(j, &peak);
     j->p->half_made--;
     tern_budget_lift(ctx, outer);
     const size_t reached = tern_memory_peak(ctx);
