@@ -30,7 +30,10 @@ static int close_devices(void **state)
     return 0;
 }
 
-static int products(const struct tern_plan *p) { return quantize_count(p, TERN_OP_linear) + quantize_count(p, TERN_OP_conv2d); }
+static int products(const struct tern_plan *p)
+{
+    return quantize_count(p, TERN_OP_linear) + quantize_count(p, TERN_OP_linear_geglu) + quantize_count(p, TERN_OP_conv2d);
+}
 
 /* Every layer, one more launch for each, and what the CPU computes with the same words. */
 static void every_layer_of_a_unet(void **state)

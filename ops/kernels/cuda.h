@@ -49,6 +49,7 @@ typedef unsigned int uint;
 #define MULHI(a, b) __umulhi(a, b)
 #define tern_quotient(x, y) __fdiv_rn(x, y)
 #define tern_exp(x) expf(x)
+#define tern_quick_exp2(x) exp2f(x)
 #define tern_log(x) logf(x)
 #define tern_sin(x) sinf(x)
 #define tern_cos(x) cosf(x)

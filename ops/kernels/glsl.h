@@ -58,6 +58,7 @@ spirv_instruction(extensions = ["SPV_KHR_integer_dot_product"], capabilities = [
 
 #define SQRT(x) sqrt(x)
 #define RSQRT(x) (1.0f / sqrt(x))
+#define tern_quick_exp2(x) exp2(x)
 #define FLOOR(x) floor(x)
 #define CEIL(x) ceil(x)
 #define ROUND(x) roundEven(x)

@@ -83,6 +83,7 @@ FN int dot_words(uint a, uint b)
 
 #define SQRT(x) sqrtf(x)
 #define RSQRT(x) (1.0f / sqrtf(x))
+#define tern_quick_exp2(x) exp2f(x)
 #define FLOOR(x) floorf(x)
 #define CEIL(x) ceilf(x)
 #define ROUND(x) rintf(x)

@@ -195,6 +195,8 @@ bool tern_launch_sdpa(struct tern_launch_maker *m)
     }
     bool wide_y = matrix && y->dtype == q->dtype && by_eight(y);
     wide_y ? tern_launch_read8(m, "y", TERN_SLOT_OUT) : tern_launch_write(m, "y", TERN_SLOT_OUT);
+    if (way == MATRIX && m->limits->subgroup == m->limits->matrix_subgroup)
+        tern_launch_subgroups(m);
     tern_launch_define(m, "E %d", (int)e);
     tern_launch_define(m, "EV %d", (int)ev);
     if (matrix) {

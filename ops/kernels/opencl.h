@@ -54,6 +54,7 @@
 #define FMA(a, b, c) fma(a, b, c)
 #define MULHI(a, b) mul_hi(a, b)
 #define tern_exp(x) exp(x)
+#define tern_quick_exp2(x) exp2(x)
 #define tern_log(x) log(x)
 #define tern_sin(x) sin(x)
 #define tern_cos(x) cos(x)

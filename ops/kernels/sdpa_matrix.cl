@@ -1,7 +1,8 @@
 /* sdpa.cl for devices with matrix units: f16 or bf16, heads that are multiples of 8, elements of a head behind each other. A group makes 64
  * queries of one head, a subgroup 16 of them; 32 keys and values at a time go through shared memory. What a query has so far stays in
- * matrices. It is rescaled only where the largest score grows by more than 8 [Milakov 2018; Dao 2022]: the exponentials, rounded to the
- * 16 bits of the factors, are below e^8 then, and rounding is relative. A query that sees no key gives zeros.
+ * matrices. Scores are exponents of 2. What a query has is rescaled only where the largest score grows by more than 11.5 [Milakov 2018; Dao
+ * 2022]: the powers, rounded to the 16 bits of the factors, are below 2^11.5 then, and rounding is relative. A query that sees no key gives
+ * zeros.
  * Host: MATRIX, MATRIX_SUBGROUP, MATRIX_BF16; E, EV (sizes of heads); BATCH_NDIM; MASK with MASK_BOOL or not; CAUSAL; WIDE_Y: eight elements
  * are stored at once. */
 #ifdef MASK
@@ -23,7 +24,7 @@
 #define PITCH_V (16 * NV + 8)
 #define PITCH_P (BK + 8)
 #define PITCH_S (BK + 4)
-/* Where things are in the tile, in elements of 16 bits: keys at 0, values, exponentials; then scores as f32. Queries first take it all. */
+/* Where things are in the tile, in elements of 16 bits: keys at 0, values, powers; then scores as f32. Queries first take it all. */
 #define VALUES_AT (BK * PITCH_E)
 #define PARTS_AT (VALUES_AT + BK * PITCH_V)
 #define STRIPS_AT (PARTS_AT + BQ * PITCH_P)
@@ -32,27 +33,29 @@
 #define V_LOADS ((BK * 2 * NV + ITEMS - 1) / ITEMS)
 #define Q_LOADS ((BQ * 2 * NE + ITEMS - 1) / ITEMS)
 #define LANES_PER_ROW (MATRIX_SUBGROUP / 16)
-#define MINE (BK / LANES_PER_ROW) /* scores of its row of which an item makes exponentials */
+#define MINE (BK / LANES_PER_ROW) /* scores of its row of which an item makes powers */
 
 #define RESULT(v, from, at, c) POST((v) * f, at, c)
 
-/* Declares v: the score of this item's query for key s0 + j, or -infinity where it does not see it. */
 #ifdef CAUSAL
 #define SEES(at) ((at) < P.s && (at) <= l)
 #else
 #define SEES(at) ((at) < P.s)
 #endif
+#define LOG2_E 1.4426950408889634f
 #if defined(MASK_BOOL)
 #define MASKED(v, at) (LOADI(mask, mask0 + l * P.mask_l + (at)*P.mask_s) != 0 ? (v) : -INFINITE)
 #elif defined(MASK)
-#define MASKED(v, at) ((v) + LOAD(mask, mask0 + l * P.mask_l + (at)*P.mask_s))
+#define MASKED(v, at) ((v) + LOAD(mask, mask0 + l * P.mask_l + (at)*P.mask_s) * LOG2_E)
 #else
 #define MASKED(v, at) (v)
 #endif
-#define SCORE(v, j)     \
-    float v = -INFINITE; \
-    if (l < P.l && SEES(s0 + (j))) \
-        v = MASKED(SHARED_FLOAT(tile, scores + (j)) * P.scale, s0 + (j));
+/* Whether a query may not see a key of the block. */
+#if defined(MASK) || defined(CAUSAL)
+#define IS_HIDING(s0) true
+#else
+#define IS_HIDING(s0) ((s0) + BK > P.s)
+#endif
 
 /* Declares next: this item's loads of `n` rows from `first` on, `size` of 16 * N elements each; and puts them into the tile. */
 #define FETCH(next, loads, n, N, size, buffer, from, first, rows, stride)                       \
@@ -91,7 +94,8 @@ KERNEL_BEGIN
     const int my_part = LANE % LANES_PER_ROW * MINE;
     const int l = l0 + my_row;
     const int strip = STRIPS_AT / 2 + SUBGROUP_ID * 16 * PITCH_S; /* floats */
-    const int scores = STRIPS_AT / 2 + my_row * PITCH_S;
+    const int scores = (STRIPS_AT / 2 + my_row * PITCH_S + my_part) / 4; /* vectors */
+    const float scale = P.scale * LOG2_E;
     float largest = -INFINITE;
     float sum = 0.0f;
     MATRIX_A(q, NE);
@@ -133,30 +137,54 @@ KERNEL_BEGIN
         BARRIER(); /* scores are there; keys and the values before have been used */
         KEEP(v_next, V_LOADS, BK, NV, VALUES_AT, PITCH_V)
         FETCH(k_next, K_LOADS, BK, NE, E, key, key0, s0 + BK, P.s, P.key_s)
+        float p[MINE]; /* scores, then powers */
         float top = -INFINITE;
-        UNROLL for (int j = 0; j < BK; j++) {
-            SCORE(v, j)
-            top = v > top ? v : top;
+        UNROLL for (int j = 0; j < MINE; j += 4) {
+            UINT4 v = tile[scores + j / 4];
+            p[j] = AS_FLOAT(v.x) * scale;
+            p[j + 1] = AS_FLOAT(v.y) * scale;
+            p[j + 2] = AS_FLOAT(v.z) * scale;
+            p[j + 3] = AS_FLOAT(v.w) * scale;
         }
+        if (IS_HIDING(s0)) {
+            UNROLL for (int j = 0; j < MINE; j++) {
+                int at = s0 + my_part + j;
+                p[j] = l < P.l && SEES(at) ? MASKED(p[j], at) : -INFINITE;
+            }
+        }
+        UNROLL for (int j = 0; j < MINE; j++)
+            top = p[j] > top ? p[j] : top;
+#ifdef SUBGROUP
+        UNROLL for (int step = 1; step < LANES_PER_ROW; step *= 2) {
+            float other = SHUFFLE_XOR(top, step);
+            top = other > top ? other : top;
+        }
+#else
+        sums[SUBGROUP_ID * MATRIX_SUBGROUP + LANE] = top;
+        BARRIER();
+        UNROLL for (int i = 0; i < LANES_PER_ROW; i++) {
+            float other = sums[my_row * LANES_PER_ROW + i];
+            top = other > top ? other : top;
+        }
+#endif
         float up = 1.0f;
         if (largest == -INFINITE) {
             largest = top; /* nothing has been summed */
-        } else if (top > largest + 8.0f) {
-            up = tern_exp(largest - top);
+        } else if (top > largest + 11.5f) {
+            up = tern_quick_exp2(largest - top);
             sum *= up;
             largest = top;
             grown[0] = s0; /* whoever writes it writes the same */
         }
         rescale[my_row] = up;
+        const float base = largest == -INFINITE ? 0.0f : largest;
+        UNROLL for (int j = 0; j < MINE; j++) {
+            p[j] = tern_quick_exp2(p[j] - base);
+            sum += p[j];
+        }
         UNROLL for (int j = 0; j < MINE; j += 8) {
-            float p[8];
-            UNROLL for (int i = 0; i < 8; i++) {
-                SCORE(v, my_part + j + i)
-                p[i] = v == -INFINITE ? 0.0f : tern_exp(v - largest);
-                sum += p[i];
-            }
             tile[(PARTS_AT + my_row * PITCH_P + my_part + j) / 8] =
-                MAKE_UINT4(PAIR(p[0], p[1]), PAIR(p[2], p[3]), PAIR(p[4], p[5]), PAIR(p[6], p[7]));
+                MAKE_UINT4(PAIR(p[j], p[j + 1]), PAIR(p[j + 2], p[j + 3]), PAIR(p[j + 4], p[j + 5]), PAIR(p[j + 6], p[j + 7]));
         }
         KEEP(k_next, K_LOADS, BK, NE, 0, PITCH_E)
         BARRIER();

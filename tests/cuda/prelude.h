@@ -15,7 +15,8 @@
 #define __shared__ static __attribute__((section("standin_shared")))
 
 extern "C" {
-float sqrtf(float), floorf(float), ceilf(float), rintf(float), fabsf(float), fmaf(float, float, float), expf(float), logf(float);
+float sqrtf(float), floorf(float), ceilf(float), rintf(float), fabsf(float), fmaf(float, float, float), expf(float), exp2f(float),
+    logf(float);
 float sinf(float), cosf(float), tanhf(float), erff(float), powf(float, float), fminf(float, float), fmaxf(float, float);
 __attribute__((visibility("hidden"))) standin_item *standin_now;
 __attribute__((visibility("hidden"))) void (*standin_barrier)(int);
