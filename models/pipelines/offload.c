@@ -97,9 +97,14 @@ static enum tern_status is_over_room(struct tern_job *j, size_t room, const stru
 static bool is_crowded(const struct tern_job *j)
 {
     const size_t memory = tern_pipeline_device(j->p, "unet")->caps.memory;
-    const struct tern_stage stage = tern_job_stage(j, "unet");
-    const struct tern_plan *plan = memory && !j->resident && is_free(j->p) ? tern_pipeline_plan(j->p, &stage) : NULL;
-    return plan && tern_plan_bind_bytes(plan, NULL) + tern_plan_facts(plan).arena + tern_plan_facts(plan).outputs > memory;
+    bool crowded = false;
+    for (const struct tern_job *pass = memory && !j->resident && is_free(j->p) ? j : NULL; pass; pass = pass->hires) {
+        const struct tern_stage stage = tern_job_stage(pass, "unet");
+        const struct tern_plan *plan = tern_pipeline_plan(j->p, &stage);
+        crowded =
+            crowded || (plan && tern_plan_bind_bytes(plan, NULL) + tern_plan_facts(plan).arena + tern_plan_facts(plan).outputs > memory);
+    }
+    return crowded;
 }
 
 /* Within the device's own memory, where that is possible; else all is as it was. */
