@@ -7,6 +7,9 @@
 #include "graph/passes/passes.h"
 #include "graph/passes/weights.h"
 
+/* Fewer rows (pixels) multiply a weight in less time than it takes to cast it: 10 bytes of memory an element, 2 operations a row. */
+#define ROWS_OF_A_CAST 256
+
 static bool is_half(enum tern_dtype t) { return t == TERN_F16 || t == TERN_BF16; }
 
 static double cost_of(const struct tern_device *device, const struct tern_kernel *k, const struct tern_op_desc *d)
@@ -29,7 +32,7 @@ static bool wants(const struct tern_graph *g, const struct tern_node *n)
         return false;
     if (is_half(x))
         return device->caps.uniform_weights || tern_dtype_size(w) > tern_dtype_size(x);
-    return own && cost_of(device, k, &d) < cost_of(device, own, &n->desc);
+    return tern_desc_rows(&d) >= ROWS_OF_A_CAST && own && cost_of(device, k, &d) < cost_of(device, own, &n->desc);
 }
 
 static tern_tensor *make(tern_tensor *weight, const struct tern_node *n) { return tern_cast(weight, n->desc.in[0].dtype); }
