@@ -20,7 +20,7 @@ TERN_API double tern_pipeline_guidance(const struct tern_pipeline *p);
 
 /* How a pipeline lives with less memory than its weights take. */
 enum tern_offload {
-    TERN_OFFLOAD_AUTO,       /* none, or what the context's budget asks for */
+    TERN_OFFLOAD_AUTO,       /* none, or what the context's budget, or the device's memory, asks for */
     TERN_OFFLOAD_NONE,       /* UNet and VAE stay in memory once they were used */
     TERN_OFFLOAD_SEQUENTIAL, /* each component leaves memory when its stage is done */
     TERN_OFFLOAD_STREAM      /* likewise, and the UNet's weights are brought at every step, one layer after the other */

@@ -62,7 +62,7 @@ const struct opt picture_opts[] = {
     {OPT_PREVIEW_VAE, 0, "preview-vae", "FILE", "a TAESD that makes them, at full size (default: a linear map,\nat an eighth of it)"},
     {OPT_OFFLOAD, 0, "offload", "HOW",
      "none: weights stay in memory; sequential: each component\nleaves after its stage; stream: the UNet's weights are brought\n"
-     "layer by layer at every step, too (default: sequential, or\nstream when --budget asks for it); or by component:\n"
+     "layer by layer at every step, too (default: sequential, or\nstream when --budget or a GPU's memory asks for it); or by\ncomponent:\n"
      "COMPONENT=HOW,..., of text_encoder, text_encoder_2, unet, vae\n(\"sequential,unet=stream,vae=none\")"},
     {OPT_ON_CPU, 0, "on-cpu", "NAMES",
      "components that compute on the CPU beside --device, with\ncommas between: of text_encoder, text_encoder_2, unet, vae"},
