@@ -77,8 +77,8 @@ void tern_launch_dot_product(struct tern_launch_maker *m);
 /* Items for rows of that many elements. */
 int tern_launch_row_items(const struct tern_launch_maker *m, int64_t cols);
 /* A launch of reduce.cl, "SUM", "MEAN", "AMAX", "ARGMAX" or "MOST", of an input; its output, `y`, is the next slot. Strides of rows are
- * those of the input and of the output. */
-void tern_launch_reduction(struct tern_launch_maker *m, const char *how, int input, const struct tern_loop *rows,
+ * those of the input and of the output. by_four: "MOST" of columns that lie behind each other, at multiples of 4. */
+void tern_launch_reduction(struct tern_launch_maker *m, const char *how, int input, bool by_four, const struct tern_loop *rows,
                            const struct tern_loop *cols);
 /* Of convolutions of any kind; launch_conv.c. bias: the input; and whether 32 bits hold all positions. */
 struct tern_params_conv2d tern_conv_params(const struct tern_op_desc *d, int bias);

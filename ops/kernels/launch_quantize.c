@@ -41,6 +41,13 @@ static void room_slot(struct tern_launch_maker *m, const char *name, const char 
     m->l->params.head.offset[m->l->n_slots - 1] = (int32_t)(begin / sizeof(float));
 }
 
+/* Whether channels are loaded by four. */
+static bool wide(const struct tern_launch_maker *m, const struct tern_quantize_view *v)
+{
+    return m->limits->vectors && tern_dtype_is_float(m->d->in[v->input].dtype) && v->x_c == 1 && v->channels % 4 == 0 && v->x_n % 4 == 0 &&
+           v->x_h % 4 == 0 && v->x_w % 4 == 0;
+}
+
 /* The largest |value| of each part of each slice of pictures, to `begin` of the workspace; as a scale: divided by 127. */
 static void find_most(struct tern_launch_maker *m, const struct tern_quantize_view *v, int parts, bool scale, size_t begin)
 {
@@ -53,16 +60,21 @@ static void find_most(struct tern_launch_maker *m, const struct tern_quantize_vi
     }
     if (parts > 1) /* the picture is one row of memory */
         cols.shape[0] = (int32_t)part;
-    tern_launch_reduction(m, "MOST", v->input, &rows, &cols);
+    const bool together = cols.ndim == 1 && cols.stride[0][0] == 1 && part % 4 == 0;
+    tern_launch_reduction(m, "MOST", v->input, together && wide(m, v), &rows, &cols);
     room_slot(m, "y", "F32", begin);
     if (scale)
         tern_launch_define(m, "SCALE 1");
 }
 
-static bool wide(const struct tern_launch_maker *m, const struct tern_quantize_view *v)
+/* Whether a slice's words are its elements in the order of memory; *behind: from one slice to the next. */
+static bool dense(const struct tern_launch_maker *m, const struct tern_quantize_view *v, int64_t *behind)
 {
-    return m->limits->vectors && tern_dtype_is_float(m->d->in[v->input].dtype) && v->x_c == 1 && v->channels % 4 == 0 && v->x_n % 4 == 0 &&
-           v->x_h % 4 == 0 && v->x_w % 4 == 0;
+    const int64_t pixel = v->groups * v->channels;
+    *behind = v->whole ? v->x_n : v->x_w;
+    if (!wide(m, v) || v->channels != tern_quantize_deep(v->channels))
+        return false;
+    return v->whole ? (v->w == 1 || v->x_w == pixel) && (v->h == 1 || v->x_h == v->w * pixel) : v->n == 1 && v->h == 1 && v->groups == 1;
 }
 
 /* `how`: the macro of quantize_pack.cl that says where scales come from; NULL: none. The next slots are those behind x. */
@@ -89,6 +101,11 @@ static void begin_pack(struct tern_launch_maker *m, const struct tern_quantize_v
                                            .scale_n = 1};
     if (how)
         tern_launch_define(m, "%s 1", how);
+    int64_t behind;
+    if (dense(m, v, &behind)) {
+        m->l->params.quantize_pack.x_slice = (int32_t)behind;
+        tern_launch_define(m, "DENSE 1");
+    }
     if (wide(m, v)) {
         tern_launch_read4(m, "x", v->input);
         tern_launch_define(m, "WIDE 1");
@@ -142,7 +159,7 @@ bool tern_launch_quantize(struct tern_launch_maker *m)
         return true;
     }
     m->failed = m->failed || m->d->n_post;
-    tern_launch_reduction(m, "MOST", 0, &rows, &cols);
+    tern_launch_reduction(m, "MOST", 0, false, &rows, &cols);
     tern_launch_write(m, "y", TERN_SLOT_OUT);
     tern_launch_define(m, "SCALE 1");
     return true;

@@ -39,7 +39,7 @@ static int lanes_of(int64_t cols, int items)
     return lanes;
 }
 
-void tern_launch_reduction(struct tern_launch_maker *m, const char *how, int input, const struct tern_loop *rows,
+void tern_launch_reduction(struct tern_launch_maker *m, const char *how, int input, bool by_four, const struct tern_loop *rows,
                            const struct tern_loop *cols)
 {
     int64_t n_rows = 1, n_cols = 1;
@@ -51,8 +51,10 @@ void tern_launch_reduction(struct tern_launch_maker *m, const char *how, int inp
     int items = m->limits->max_group < ITEMS ? m->limits->max_group : ITEMS, lanes = lanes_of(n_cols, items);
     struct tern_launch *l = tern_launch_begin(m, "reduce", sizeof(l->params.reduce), items, 1);
     struct tern_params_reduce *q = &l->params.reduce;
-    tern_launch_read(m, "x", input);
+    by_four ? tern_launch_read4(m, "x", input) : tern_launch_read(m, "x", input);
     tern_launch_define(m, "REDUCE_%s 1", how);
+    if (by_four)
+        tern_launch_define(m, "WIDE 1");
     tern_launch_define(m, "LANES %d", lanes);
     tern_launch_define(m, "ROW_NDIM %d", rows->ndim);
     tern_launch_define(m, "COL_NDIM %d", cols->ndim);
@@ -91,7 +93,12 @@ bool tern_launch_reduce(struct tern_launch_maker *m)
         m->failed = true;
         return true;
     }
-    tern_launch_reduction(m, d->op == TERN_OP_sum ? "SUM" : d->op == TERN_OP_mean ? "MEAN" : place ? "ARGMAX" : "AMAX", 0, &rows, &cols);
+    tern_launch_reduction(m,
+                          d->op == TERN_OP_sum    ? "SUM"
+                          : d->op == TERN_OP_mean ? "MEAN"
+                          : place                 ? "ARGMAX"
+                                                  : "AMAX",
+                          0, false, &rows, &cols);
     tern_launch_write(m, "y", TERN_SLOT_OUT);
     return true;
 }

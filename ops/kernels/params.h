@@ -47,7 +47,7 @@
 #define TERN_PARAMS_QUANTIZE_PACK(I, IV, U, F, FV) \
     I(slices)                                      \
     I(pixels)                                      \
-    I(h) I(w) I(groups) I(channels) I(deep) I(parts) I(chunks) I(x_n) I(x_c) I(x_h) I(x_w) I(scale_n)
+    I(h) I(w) I(groups) I(channels) I(deep) I(parts) I(chunks) I(x_n) I(x_c) I(x_h) I(x_w) I(x_slice) I(scale_n)
 
 /* A convolution, or a linear layer as one of 1 x 1: strides of x and w in bytes; channels: filled up to a multiple of 16. */
 #define TERN_PARAMS_QUANTIZED_PRODUCT(I, IV, U, F, FV) TERN_PARAMS_CONV2D(I, IV, U, F, FV) I(scale_n)

@@ -2,7 +2,8 @@
  * to P.deep, a multiple of 16. A slice has P.pixels pixels and one scale.
  * Host: where the scale comes from: FOUND (x comes into a product; a group finds the largest |x| of a slice by itself), PARTS (likewise, the
  * largest of P.parts parts of a slice has been found before), SCALED (x is a weight, its scales are there); none of them: x is int8 already.
- * But for FOUND, P.chunks groups share the words of a slice. WIDE: channels are loaded by four. */
+ * But for FOUND, P.chunks groups share the words of a slice. WIDE: channels are loaded by four; DENSE, with WIDE: a slice lies in memory in
+ * the order of its words, P.x_slice elements behind the one before. */
 #if defined(FOUND)
 #define KERNEL_BUFFERS(READ, WRITE) READ(0, x) WRITE(1, factors) WRITE(2, y)
 #define KERNEL_SHARED(ARRAY) ARRAY(float, part, REDUCE_ROOM)
@@ -18,6 +19,10 @@
 #endif
 #define KERNEL_PARAMS TERN_PARAMS_QUANTIZE_PACK
 
+#ifdef DENSE
+#define PLACE(word) int at = slice * P.x_slice + (word)*4;
+#define FETCH VEC4 v = LOAD4(x, at);
+#else
 /* Declares the place of word `word` of the slice: the first of its channels in the group, and where that one lies in x. */
 #define PLACE(word)                                                                                                      \
     int before = (word) / (P.deep / 4);                                                                                  \
@@ -33,6 +38,7 @@
 #else
 #define FETCH_1(i) (c + (i) < P.channels ? LOAD(x, at + (i)*P.x_c) : 0.0f)
 #define FETCH VEC4 v = MAKE_VEC4(FETCH_1(0), FETCH_1(1), FETCH_1(2), FETCH_1(3));
+#endif
 #endif
 
 /* Of what comes into a product: ops/quantize.c, tern_quantize_factors_of. */

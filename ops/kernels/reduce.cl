@@ -1,7 +1,7 @@
 /* Sum, mean, largest value and its place, largest |value| (divided by 127 with SCALE) over some dimensions. Each output is made by LANES items of a group, which go
  * over its elements together; a group makes GROUP_SIZE_X / LANES outputs.
  * Host: REDUCE_SUM, REDUCE_MEAN, REDUCE_AMAX, REDUCE_ARGMAX or REDUCE_MOST; LANES a power of two; ROW_NDIM and COL_NDIM 1..6; VALUE float,
- * or int with INTEGER defined. */
+ * or int with INTEGER defined; WIDE, with REDUCE_MOST: elements lie behind each other, and are loaded by four. */
 #define KERNEL_BUFFERS(READ, WRITE) READ(0, x) WRITE(1, y)
 #define KERNEL_PARAMS TERN_PARAMS_REDUCE
 #if defined(SUBGROUP) && LANES > SUBGROUP
@@ -77,6 +77,15 @@ KERNEL_BEGIN
         ROW_PLACE(row, from, to)
         VALUE value = FIRST;
         REST tail = FIRST_REST;
+#ifdef WIDE
+        for (int j = lane * 4; j < P.cols && row < P.rows; j += LANES * 4) {
+            VEC4 v = LOAD4(x, from + j);
+            value = MOST(ABS(v.x), value);
+            value = MOST(ABS(v.y), value);
+            value = MOST(ABS(v.z), value);
+            value = MOST(ABS(v.w), value);
+        }
+#else
         for (int j = lane; j < P.cols && row < P.rows; j += LANES) {
             int at = from;
             int rest = j;
@@ -88,6 +97,7 @@ KERNEL_BEGIN
             VALUE v = FETCH(at);
             COMBINE(value, tail, v, ELEMENT_REST)
         }
+#endif
 #if defined(SUBGROUP)
         UNROLL for (int step = LANES < SUBGROUP ? LANES / 2 : SUBGROUP / 2; step > 0; step /= 2) {
             VALUE other = SHUFFLE_XOR(value, step);
