@@ -143,7 +143,7 @@ static void slot_at(struct tern_launch_maker *m, const char *name, const char *d
 static void begin(struct tern_launch_maker *m, const struct tern_params_quantized_product *p, int64_t pixels, int64_t cols)
 {
     struct tern_matrix_tile units;
-    if (p->channels && tern_matrix_choose(m, TERN_I8, TERN_I8, pixels, cols, p->groups, &units)) {
+    if (p->channels && tern_matrix_choose(m, TERN_I8, TERN_I8, pixels, cols, p->groups, &units) && tern_matrix_loads_whole(m, &units)) {
         tern_matrix_begin(m, "quantized_matrix", sizeof(*p), &units, pixels, cols, p->groups)->params.quantized_product = *p;
         return;
     }
