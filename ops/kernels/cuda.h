@@ -48,6 +48,7 @@ typedef unsigned int uint;
 #define FMA(a, b, c) fmaf(a, b, c)
 #define MULHI(a, b) __umulhi(a, b)
 #define tern_quotient(x, y) __fdiv_rn(x, y)
+#define tern_over(x, y) __fdividef(x, y) /* 0 from 2^126 on, where the quotient is none that counts */
 #define tern_exp(x) expf(x)
 #define tern_quick_exp2(x) exp2f(x)
 #define tern_log(x) logf(x)

@@ -206,6 +206,11 @@ FN float tern_tanh(float x)
 }
 #endif
 
+/* x / y for y >= 1, to two units in the last place, as the own division of GLSL and OpenCL has it. */
+#ifndef tern_over
+#define tern_over(x, y) ((x) / (y))
+#endif
+
 /* ---- one row an op of ops.def, in f32; comparisons give 1 or 0 ---- */
 
 FN float tern_neg(float x) { return -x; }
@@ -217,10 +222,10 @@ FN float tern_square(float x) { return x * x; }
 FN float tern_floor(float x) { return FLOOR(x); }
 FN float tern_ceil(float x) { return CEIL(x); }
 FN float tern_round(float x) { return ROUND(x); }
-FN float tern_sigmoid(float x) { return 1.0f / (1.0f + tern_exp(-x)); }
+FN float tern_sigmoid(float x) { return tern_over(1.0f, 1.0f + tern_exp(-x)); }
 FN float tern_relu(float x) { return x < 0.0f ? 0.0f : x; }
-FN float tern_silu(float x) { return x / (1.0f + tern_exp(-x)); }
-FN float tern_quick_gelu(float x) { return x / (1.0f + tern_exp(-1.702f * x)); }
+FN float tern_silu(float x) { return tern_over(x, 1.0f + tern_exp(-x)); }
+FN float tern_quick_gelu(float x) { return tern_over(x, 1.0f + tern_exp(-1.702f * x)); }
 FN float tern_gelu(float x) { return 0.5f * x * (1.0f + tern_erf(x * 0.70710678118654752f)); }
 FN float tern_gelu_tanh(float x) { return 0.5f * x * (1.0f + tern_tanh(0.79788456080286536f * (x + 0.044715f * x * x * x))); }
 FN float tern_logical_not(float x) { return x == 0.0f ? 1.0f : 0.0f; }

@@ -59,6 +59,7 @@ static inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) {
 static inline float __uint_as_float(unsigned u) { return half_float(u); }
 static inline unsigned __float_as_uint(float f) { return half_bits(f); }
 static inline float __fdiv_rn(float x, float y) { return x / y; }
+static inline float __fdividef(float x, float y) { return y > 8.5e37f ? x * 0.0f : x / y; }
 static inline int __dp4a(int a, int b, int sum)
 {
     for (int shift = 0; shift < 32; shift += 8)
