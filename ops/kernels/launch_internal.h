@@ -76,6 +76,10 @@ void tern_launch_read8(struct tern_launch_maker *m, const char *name, int what);
 void tern_launch_dot_product(struct tern_launch_maker *m);
 /* Items for rows of that many elements. */
 int tern_launch_row_items(const struct tern_launch_maker *m, int64_t cols);
+/* Dimensions first .. first + n - 1 of x as one, for every strides given; false when they do not merge. */
+bool tern_launch_one_step(const struct tern_meta *x, int first, int n, const int64_t *stride, int32_t *step);
+/* Weight and bias, where they are there; the weight is that input. */
+void tern_launch_weight_and_bias(struct tern_launch_maker *m, int weight);
 /* A launch of reduce.cl, "SUM", "MEAN", "AMAX", "ARGMAX" or "MOST", of an input; its output, `y`, is the next slot. Strides of rows are
  * those of the input and of the output. by_four: "MOST" of columns that lie behind each other, at multiples of 4. */
 void tern_launch_reduction(struct tern_launch_maker *m, const char *how, int input, bool by_four, const struct tern_loop *rows,
