@@ -198,6 +198,8 @@ static bool describe(struct tern_context *ctx, const struct call *c, tern_tensor
     d->n_in = all;
     if (c->in[0].layout == 'l' && d->out.ndim == 4)
         tern_meta_channels_last(&d->out);
+    for (int i = 0; i < c->n_post; i++) /* the last cast is where values are stored */
+        d->out.dtype = c->post[i].op == TERN_OP_cast ? (enum tern_dtype)c->post[i].value : d->out.dtype;
     d->n_post = c->n_post;
     memcpy(d->post, c->post, sizeof(d->post));
     return true;

@@ -5,6 +5,7 @@ typedef unsigned int uint;
 #define FN static __device__ __forceinline__
 #define UNROLL _Pragma("unroll")
 #define UNROLL_4 _Pragma("unroll 4")
+#define UNROLL_2 _Pragma("unroll 2")
 #define FLOAT(x) ((float)(x))
 #define INT(x) ((int)(x))
 #define UINT(x) ((uint)(x))

@@ -24,6 +24,7 @@ spirv_instruction(extensions = ["SPV_KHR_integer_dot_product"], capabilities = [
 #define EXACT precise /* drivers rearrange sums as if they were exact, unless they are told */
 #define UNROLL [[unroll]]
 #define UNROLL_4
+#define UNROLL_2
 #define FLOAT(x) float(x)
 #define INT(x) int(x)
 #define UINT(x) uint(x)

@@ -17,6 +17,7 @@ typedef struct {
 #define FN static inline
 #define UNROLL
 #define UNROLL_4
+#define UNROLL_2
 #define FLOAT(x) ((float)(x))
 #define INT(x) ((int)(x))
 #define UINT(x) ((uint)(x))

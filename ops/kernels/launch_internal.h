@@ -33,7 +33,7 @@ void tern_launch_read(struct tern_launch_maker *m, const char *name, int what);
 void tern_launch_write(struct tern_launch_maker *m, const char *name, int what);
 /* The next slot with a dtype of the caller's choice, e.g. "F32X4". */
 void tern_launch_slot(struct tern_launch_maker *m, const char *name, int what, const char *dtype, size_t size);
-/* A slot that is read by four elements. */
+/* A slot that is read, or the output, by four elements. */
 void tern_launch_read4(struct tern_launch_maker *m, const char *name, int what);
 /* "F32", "F16W" …: how a dtype is read on this device. */
 const char *tern_launch_read_dtype(const struct tern_launch_maker *m, enum tern_dtype dtype);

@@ -12,6 +12,7 @@
 #define FN inline static
 #define UNROLL _Pragma("unroll")
 #define UNROLL_4
+#define UNROLL_2
 #define FLOAT(x) ((float)(x))
 #define INT(x) ((int)(x))
 #define UINT(x) ((uint)(x))

@@ -61,10 +61,11 @@
     I(rows) I(cols) IV(row_shape, TERN_LOOP_DIMS) IV(x_row, TERN_LOOP_DIMS) IV(y_row, TERN_LOOP_DIMS) I(x_step) I(y_step)    \
     I(weight_step) I(bias_step) F(eps)
 
-/* channels: of a group; part: elements of a part of a group; parts: their number. */
+/* channels: of a group; part: elements of a part of a group; parts: their number. Of group_norm_channels, behind eps: vectors of a tile, tiles of a
+ * picture, pixels that a group of items walks together, items that sum up a group of channels, pixels of a part. */
 #define TERN_PARAMS_GROUP_NORM(I, IV, U, F, FV)                                                                              \
     I(groups) I(channels) I(pixels) I(part) I(parts) I(x_n) I(x_c) I(x_pixel) I(y_n) I(y_c) I(y_pixel) I(weight_step)        \
-    I(bias_step) F(eps)
+    I(bias_step) F(eps) I(tile) I(tiles) I(rows) I(lanes) I(band)
 
 #define TERN_PARAMS_SDPA(I, IV, U, F, FV)                                                                                    \
     I(l) I(s) I(q_l) I(q_e) I(key_s) I(key_e) I(v_s) I(v_e) I(mask_l) I(mask_s) I(y_l) I(y_e)                                \

@@ -9,7 +9,7 @@
  * Between them only: LOAD and its like, STORE and its like, P.name (a parameter), shared arrays, LOCAL_X, GROUP_X …, BARRIER().
  * The host defines GROUP_SIZE_X and GROUP_SIZE_Y, DTYPE_<name> for each buffer, and what the text's own comment names.
  *
- * Loops: UNROLL; UNROLL_4 where a whole one would be so long that the drivers' compilers take seconds for it.
+ * Loops: UNROLL; UNROLL_4 and UNROLL_2 where a whole one would be so long that the drivers' compilers take seconds for it.
  *
  * What all four languages want of a text: conditions are bool (write != 0), casts are INT(x) FLOAT(x) UINT(x), no pointers, no
  * initialisers of arrays, no static, no recursion; functions begin with FN and know neither buffers nor parameters; uint
@@ -172,6 +172,8 @@ FN VEC4 tern_bf16_of_words(UINT2 w)
 #define STORAGE_BF16X8 UINT4
 #define BITS_F16X8(v) tern_f16_of_f32(v)
 #define BITS_BF16X8(v) tern_bf16_of_f32(v)
+#define FLOATS_F16X8(v, w) tern_f16_of_words(MAKE_UINT2(v, w))
+#define FLOATS_BF16X8(v, w) tern_bf16_of_words(MAKE_UINT2(v, w))
 
 /* Sixteen int8, four to a word, the first in its low bits, for LOAD16; offset and index are multiples of 16, but where they are read one by
  * one (I8, I8W). */
@@ -194,7 +196,11 @@ FN VEC4 tern_bf16_of_words(UINT2 w)
 #define STOREI(b, i, v) PASTE(STOREI_, DTYPE_##b)(b, (i) + b##_offset, v)
 #define LOAD8(b, i) READ_ELEMENT(b, ((i) + b##_offset) >> 3)
 #define STORE8(b, i, v) WRITE_ELEMENT(b, ((i) + b##_offset) >> 3, v)
+/* Four floats to a buffer of F32X4. */
+#define STORE4(b, i, v) WRITE_ELEMENT(b, ((i) + b##_offset) >> 2, v)
 #define LOAD16(b, i) PASTE(LOAD16_, DTYPE_##b)(b, (i) + b##_offset)
+/* Four values of two words of b. */
+#define FLOATS_OF(b, v, w) PASTE(FLOATS_, DTYPE_##b)(v, w)
 /* Two values as two elements of b in a word; and an element of 16 bits as it is stored. */
 #define WORD_OF(b, v, w) (PASTE(BITS_, DTYPE_##b)(v) | PASTE(BITS_, DTYPE_##b)(w) << 16)
 #define BITS(b, i) UINT(READ_ELEMENT(b, (i) + b##_offset))
