@@ -223,6 +223,10 @@ static void test_launches_of_bytes(void **state)
     assert_non_null(strstr(l.defines[l.n - 1], "MATRIX_I8 1\n"));
     assert_null(strstr(l.defines[l.n - 1], "MATRIX_BF16")); /* x is of bf16, the factors are not */
     assert_null(strstr(l.defines[l.n - 1], "DOT_PRODUCT"));
+    assert_non_null(strstr(l.defines[l.n - 1], "WIDE_Y 1\n")); /* eight results are stored at once */
+    assert_non_null(strstr(l.defines[l.n - 1], "IN_A_ROW 1\n"));
+    quantized(4096, 4092, 4096, &limits, &l);
+    assert_null(strstr(l.defines[l.n - 1], "WIDE_Y"));
     q = quantized(5, 640, 64, &limits, &l);
     assert_int_equal(q->groups[0] * q->groups[1], 10);                                 /* 16 x 64 */
     assert_string_equal(quantized(64, 64, 0, &limits, &l)->text, "quantized_product"); /* nothing to multiply */

@@ -2,7 +2,8 @@
  * channels, which are multiples of 8 and lie behind each other in x and w; both are f16 or both bf16, sums f32. Tiles and stages as in
  * matmul_matrix.cl; GROUP_Z is the group of channels.
  * Host: MATRIX, MATRIX_SUBGROUP, MATRIX_BF16; TK, MM, MN, SM, SN, where a tile is a whole number of loads for every item; BIAS; WIDE_Y: eight
- * channels of a pixel are stored at once; PARTS: GROUP_Z is a part of the depth, of one group, and y is a product (pixels, outputs) of each. */
+ * channels of a pixel are stored at once; IN_A_ROW; PARTS: GROUP_Z is a part of the depth, of one group, and y is a product (pixels,
+ * outputs) of each. */
 #ifdef BIAS
 #define KERNEL_BUFFERS(READ, WRITE) READ(0, x) READ(1, w) READ(2, bias) WRITE(3, y)
 #else
@@ -23,17 +24,20 @@
 
 #ifdef PARTS
 #define GROUP 0
-#define PLACE(m, n) ((GROUP_Z * pixels + (m)) * P.outputs + (n))
+#define EACH_ROW(m) const int line = (GROUP_Z * pixels + (m)) * P.outputs;
+#define PLACE(n) (line + (n))
 #else
 #define GROUP GROUP_Z
-#define PLACE(m, n)                                                                                                       \
-    ((m) / P.out_w / P.out_h * P.y_n + (m) / P.out_w % P.out_h * P.y_h + (m) % P.out_w * P.y_w + CHANNEL(n) * P.y_c)
+#define EACH_ROW(m) const int line = PIXEL_PLACE(m);
+#define PLACE(n) (line + CHANNEL(n) * P.y_c)
 #endif
 #define CHANNEL(n) (GROUP * P.outputs + (n))
 #ifdef BIAS
-#define RESULT(v, from, at, o) POST((v) + LOAD(bias, (o)*P.bias_n), at, o)
+#define EACH_COLUMN(n) LOAD_COLUMNS(biases, (n) < P.outputs, bias, CHANNEL(n), P.bias_n)
+#define RESULT(v, gate, i, at, o) POST((v) + biases[i], at, o)
 #else
-#define RESULT(v, from, at, o) POST(v, at, o)
+#define EACH_COLUMN(n)
+#define RESULT(v, gate, i, at, o) POST(v, at, o)
 #endif
 
 KERNEL_BEGIN
@@ -112,5 +116,5 @@ KERNEL_BEGIN
             tile[(stage + (TM + my_row + r * (ITEMS / PER_ROW)) * PITCH + my_k) / 8] = w_next[r];
         BARRIER();
     }
-    STORE_PRODUCT(sum, MM, MN, m0 + sub_m, n0 + sub_n, pixels, P.outputs, PLACE, CHANNEL)
+    STORE_PRODUCT(sum, MM, MN, m0 + sub_m, n0 + sub_n, pixels, P.outputs)
 KERNEL_END

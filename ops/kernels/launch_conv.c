@@ -89,6 +89,19 @@ static bool in_a_row(const struct tern_params_conv2d *p)
     return (p->out_h == 1 || p->y_h == p->out_w * p->y_w) && (p->batch == 1 || p->y_n == p->out_h * p->out_w * p->y_w);
 }
 
+void tern_conv_write_matrix(struct tern_launch_maker *m, const char *name, int what)
+{
+    const struct tern_params_conv2d *p = &m->l->params.conv2d;
+    const enum tern_dtype y = m->d->out.dtype;
+    bool by_eight = m->limits->vectors && (y == TERN_F16 || y == TERN_BF16) && p->y_c == 1 && p->outputs % 8 == 0 && p->y_n % 8 == 0 &&
+                    p->y_h % 8 == 0 && p->y_w % 8 == 0;
+    by_eight ? tern_launch_read8(m, name, what) : tern_launch_write(m, name, what);
+    if (by_eight)
+        tern_launch_define(m, "WIDE_Y 1");
+    if (in_a_row(p))
+        tern_launch_define(m, "IN_A_ROW 1");
+}
+
 /* False where matrix units, or the channels, do not suit. */
 static bool begin_matrix(struct tern_launch_maker *m, const struct tern_params_conv2d *p, int64_t pixels)
 {
@@ -97,8 +110,6 @@ static bool begin_matrix(struct tern_launch_maker *m, const struct tern_params_c
     if (!wide(m, p, 8) || !tern_matrix_choose(m, d->in[0].dtype, d->in[1].dtype, pixels, p->outputs, p->groups, &tile) ||
         !tern_matrix_loads_whole(m, &tile))
         return false;
-    bool wide_y =
-        d->out.dtype == d->in[0].dtype && p->y_c == 1 && p->outputs % 8 == 0 && p->y_n % 8 == 0 && p->y_h % 8 == 0 && p->y_w % 8 == 0;
     int parts =
         p->groups == 1 && in_a_row(p) ? tern_matrix_parts(m, &tile, pixels, p->outputs, p->kernel_h * p->kernel_w * p->channels) : 1;
     tern_matrix_begin(m, "conv2d_matrix", sizeof(*p), &tile, pixels, p->outputs, p->groups * parts)->params.conv2d = *p;
@@ -108,9 +119,7 @@ static bool begin_matrix(struct tern_launch_maker *m, const struct tern_params_c
         tern_matrix_sum_parts(m, parts, pixels, p->outputs, p->y_w, p->y_c, 1);
         return true;
     }
-    buffers(m, tern_launch_read8, wide_y ? tern_launch_read8 : tern_launch_write);
-    if (wide_y)
-        tern_launch_define(m, "WIDE_Y 1");
+    buffers(m, tern_launch_read8, tern_conv_write_matrix);
     tern_launch_posts(m, 1);
     return true;
 }

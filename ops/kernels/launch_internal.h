@@ -87,6 +87,8 @@ void tern_launch_reduction(struct tern_launch_maker *m, const char *how, int inp
 /* Of convolutions of any kind; launch_conv.c. bias: the input; and whether 32 bits hold all positions. */
 struct tern_params_conv2d tern_conv_params(const struct tern_op_desc *d, int bias);
 bool tern_conv_fits(const struct tern_op_desc *d, const struct tern_params_conv2d *p);
+/* The slot of what matrix units make, and how its pixels lie (WIDE_Y, IN_A_ROW). The launch's parameters are conv2d's, or begin so. */
+void tern_conv_write_matrix(struct tern_launch_maker *m, const char *name, int what);
 
 /* int8, launch_quantize.c. What becomes words of int8: input 0 or 1 as slices of which each has a scale. Sizes and strides as in the
  * parameters of quantize_pack, `deep` and `parts` apart. */

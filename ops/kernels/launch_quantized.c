@@ -176,7 +176,10 @@ static void multiply(struct tern_launch_maker *m, const struct quantized *q)
         tern_launch_read(m, "bias", 3);
         tern_launch_define(m, "BIAS 1");
     }
-    tern_launch_write(m, "y", TERN_SLOT_OUT);
+    if (m->l->matrix_subgroup)
+        tern_conv_write_matrix(m, "y", TERN_SLOT_OUT);
+    else
+        tern_launch_write(m, "y", TERN_SLOT_OUT);
     if (!q->conv)
         tern_launch_define(m, "BY_ROW 1");
     if (q->gated)

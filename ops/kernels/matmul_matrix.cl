@@ -35,34 +35,31 @@
 #define B_LOADS ((TN * TK / 8 + ITEMS - 1) / ITEMS)
 
 /* Column q of b's tile: the column of y, and how far behind it b has it. */
-#ifdef GATED
-#define OUTPUT(q) (n0 + (q) / 16 * 8 + (q) % 8)
-#define BEHIND(q) ((q) % 16 / 8 * P.n)
-#else
-#define OUTPUT(q) (n0 + (q))
-#define BEHIND(q) 0
-#endif
-#define OUTPUTS(columns) ((columns) * RESULTS_OF_MATRIX / 16)
+#define OUTPUT(q) (n0 + OUTPUT_OF(q))
+#define BEHIND(q) (IS_GATE(q) * P.n)
 
 #ifdef BIAS
-#define PLUS_BIAS(n) +LOAD(bias, (n)*P.bias_n)
+#define BIASES(name, c, first) LOAD_COLUMNS(name, (c) < P.n, bias, first, P.bias_n)
+#define PLUS_BIAS(name) +name
 #else
-#define PLUS_BIAS(n)
+#define BIASES(name, c, first)
+#define PLUS_BIAS(name)
 #endif
 #ifdef GATED
-#define GATE(from, column) *tern_gelu(SHARED_FLOAT(tile, (from) + 8) PLUS_BIAS(P.n + (column)))
+#define EACH_COLUMN(c) BIASES(biases, c, c) BIASES(gate_biases, c, P.n + (c))
+#define RESULT(v, gate, i, at, c) POST(((v)PLUS_BIAS(biases[i])) * tern_gelu((gate)PLUS_BIAS(gate_biases[i])), at, c)
 #else
-#define GATE(from, column)
+#define EACH_COLUMN(c) BIASES(biases, c, c)
+#define RESULT(v, gate, i, at, c) POST((v)PLUS_BIAS(biases[i]), at, c)
 #endif
-#define RESULT(v, from, at, n) POST(((v)PLUS_BIAS(n)) GATE(from, n), at, n)
-
-#define PLACE(m, n) (y0 + (m)*P.y_m + (n)*P.y_n)
+#define EACH_ROW(m) const int line = y0 + (m)*P.y_m;
+#define PLACE(n) (line + (n)*P.y_n)
 #define CHANNEL(n) (n)
 
 KERNEL_BEGIN
     const int t = LOCAL_X;
     const int m0 = GROUP_Y * TM;
-    const int n0 = GROUP_X * OUTPUTS(TN);
+    const int n0 = GROUP_X * OUTPUTS_OF(TN);
     const int sub_m = SUBGROUP_ID / SN * (16 * MM);
     const int sub_n = SUBGROUP_ID % SN * (16 * MN);
     int a0 = 0;
@@ -161,5 +158,5 @@ KERNEL_BEGIN
         }
         BARRIER();
     }
-    STORE_PRODUCT(sum, MM, MN, m0 + sub_m, n0 + OUTPUTS(sub_n), P.m, P.n, PLACE, CHANNEL)
+    STORE_PRODUCT(sum, MM, MN, m0 + sub_m, n0 + OUTPUTS_OF(sub_n), P.m, P.n)
 KERNEL_END

@@ -369,60 +369,104 @@ FN VEC4 tern_mul4(VEC4 a, VEC4 b) { return MAKE_VEC4(a.x * b.x, a.y * b.y, a.z *
     w = w_part[0];
 #endif
 
-/* ---- results of matrix units: they lie as f32 in the shared array `tile`, and go to the buffer y ---- */
+/* ---- results of matrix units: their sums lie in the shared array `tile`, and go to the buffer y ---- */
 
-/* STORE_RESULTS(from, at, n): from float `from` of the tile to element `at` of y, STORE_WIDTH neighbours: eight with WIDE_Y (defined by the
- * host: y has 16 bits, its places are multiples of 8), else one. The text's RESULT(v, from, at, n) is done to each, n its channel or
- * column. */
+#ifdef MATRIX_I8
+#define SUM_OF_WORD(w) FLOAT(INT(w))
+#define SHARED_SUM(i) FLOAT(SHARED_INT(tile, i))
+#else
+#define SUM_OF_WORD(w) AS_FLOAT(w)
+#define SHARED_SUM(i) SHARED_FLOAT(tile, i)
+#endif
+
+/* STORE_RESULTS(from, at, n): from sum `from` of the tile to element `at` of y, STORE_WIDTH neighbours: eight with WIDE_Y (defined by the
+ * host: y has 16 bits, its places are multiples of 8), else one. The text's RESULT(v, gate, i, at, n) is done to each: v is a float, and so
+ * is what lies eight behind it, i counts those that are stored at once, n is its channel or column. */
 #ifdef WIDE_Y
 #define STORE_WIDTH 8
-#define STORE_RESULTS(from, at, n)                                                                                       \
-    {                                                                                                                    \
-        UINT4 low_ = tile[(from) / 4];                                                                                   \
-        UINT4 high_ = tile[(from) / 4 + 1];                                                                              \
-        low_ = MAKE_UINT4(TWO_RESULTS(low_.x, low_.y, from, at, n, 0), TWO_RESULTS(low_.z, low_.w, from, at, n, 2),      \
-                          TWO_RESULTS(high_.x, high_.y, from, at, n, 4), TWO_RESULTS(high_.z, high_.w, from, at, n, 6)); \
-        STORE8(y, at, low_);                                                                                             \
+#define STORE_RESULTS(from, at, n)                                                              \
+    {                                                                                           \
+        UINT4 low_ = tile[(from) / 4];                                                          \
+        UINT4 high_ = tile[(from) / 4 + 1];                                                     \
+        EIGHT_GATES(from)                                                                       \
+        low_ = MAKE_UINT4(TWO_RESULTS(low_.x, low_.y, low_gate_.x, low_gate_.y, 0, at, n),      \
+                          TWO_RESULTS(low_.z, low_.w, low_gate_.z, low_gate_.w, 2, at, n),      \
+                          TWO_RESULTS(high_.x, high_.y, high_gate_.x, high_gate_.y, 4, at, n),  \
+                          TWO_RESULTS(high_.z, high_.w, high_gate_.z, high_gate_.w, 6, at, n)); \
+        STORE8(y, at, low_);                                                                    \
     }
-#define TWO_RESULTS(v, w, from, at, n, i)                                \
-    WORD_OF(y, RESULT(AS_FLOAT(v), (from) + (i), (at) + (i), (n) + (i)), \
-            RESULT(AS_FLOAT(w), (from) + (i) + 1, (at) + (i) + 1, (n) + (i) + 1))
+#define TWO_RESULTS(v, w, v_gate, w_gate, i, at, n)                                   \
+    WORD_OF(y, RESULT(SUM_OF_WORD(v), SUM_OF_WORD(v_gate), i, (at) + (i), (n) + (i)), \
+            RESULT(SUM_OF_WORD(w), SUM_OF_WORD(w_gate), (i) + 1, (at) + (i) + 1, (n) + (i) + 1))
+#ifdef GATED
+#define EIGHT_GATES(from)                   \
+    UINT4 low_gate_ = tile[(from) / 4 + 2]; \
+    UINT4 high_gate_ = tile[(from) / 4 + 3];
+#else
+#define EIGHT_GATES(from)
+#endif
 #else
 #define STORE_WIDTH 1
-#define STORE_RESULTS(from, at, n) STORE(y, at, RESULT(SHARED_FLOAT(tile, from), from, at, n));
+#define STORE_RESULTS(from, at, n) STORE(y, at, RESULT(SHARED_SUM(from), SHARED_SUM((from) + 8), 0, at, n));
 #endif
 
-/* The results of a product, of which a subgroup has mm x mn matrices of 16 x 16: 16 rows of them at a time go through STRIP_FLOATS(mn)
- * floats of the tile, which nobody reads any more. Row 0 and column 0 of the subgroup are m0 and n0 of the result, which has `rows` rows
- * and `cols` columns; PLACE(m, n) is the place of one in y, CHANNEL(n) its channel. GATED: of the 16 columns of a matrix eight are
- * results, and eight behind them are their gates. */
+/* Column q of a tile is result OUTPUT_OF(q) of its row, or the gate of it. GATED: of the 16 columns of a matrix eight are results, and
+ * eight behind them are their gates. */
 #ifdef GATED
 #define RESULTS_OF_MATRIX 8
+#define OUTPUT_OF(q) ((q) / 16 * 8 + (q) % 8)
+#define IS_GATE(q) ((q) % 16 / 8)
 #else
 #define RESULTS_OF_MATRIX 16
+#define OUTPUT_OF(q) (q)
+#define IS_GATE(q) 0
 #endif
+#define OUTPUTS_OF(columns) ((columns) / 16 * RESULTS_OF_MATRIX)
+
+/* The results of a product, of which a subgroup has mm x mn matrices of 16 x 16, mn a power of two: 16 rows of them at a time go through
+ * STRIP_FLOATS(mn) floats of the tile, which nobody reads any more. Row 0 and column 0 of the subgroup are m0 and n0 of the result, which
+ * has `rows` rows and `cols` columns. An item keeps its columns. Of the text, besides RESULT: EACH_COLUMN(n) declares what STORE_WIDTH
+ * results from column n on share with those above, EACH_ROW(m) what those of a row share; PLACE(n) is the place of one in y, CHANNEL(n) its
+ * channel. */
 #define STRIP_PITCH(mn) (16 * (mn) + 4)
 #define STRIP_FLOATS(mn) (16 * STRIP_PITCH(mn))
-#define STORE_PRODUCT(sum, mm, mn, m0, n0, rows, cols, PLACE, CHANNEL)                                                       \
-    const int strip_ = SUBGROUP_ID * STRIP_FLOATS(mn);                                                                       \
-    UNROLL for (int i_ = 0; i_ < (mm); i_++)                                                                                 \
-    {                                                                                                                        \
-        UNROLL for (int j_ = 0; j_ < (mn); j_++) MATRIX_STORE(sum[i_ * (mn) + j_], tile, strip_ + 16 * j_, STRIP_PITCH(mn)); \
-        BARRIER();                                                                                                           \
-        for (int e_ = LANE * STORE_WIDTH; e_ < 16 * RESULTS_OF_MATRIX * (mn); e_ += MATRIX_SUBGROUP * STORE_WIDTH) {         \
-            const int line_ = e_ / (RESULTS_OF_MATRIX * (mn));                                                               \
-            const int col_ = e_ % (RESULTS_OF_MATRIX * (mn));                                                                \
-            const int from_ = strip_ + line_ * STRIP_PITCH(mn) + col_ / RESULTS_OF_MATRIX * 16 + col_ % RESULTS_OF_MATRIX;   \
-            const int m_ = (m0) + 16 * i_ + line_;                                                                           \
-            const int n_ = (n0) + col_;                                                                                      \
-            if (m_ < (rows) && n_ < (cols)) {                                                                                \
-                const int place_ = PLACE(m_, n_);                                                                            \
-                const int channel_ = CHANNEL(n_);                                                                            \
-                STORE_RESULTS(from_, place_, channel_)                                                                       \
-            }                                                                                                                \
-        }                                                                                                                    \
-        BARRIER();                                                                                                           \
+/* Stores of a row, and how many of them are done at once. */
+#define STORE_STEPS_(mn) (RESULTS_OF_MATRIX * (mn) / STORE_WIDTH)
+#define STORE_ITEMS_(mn) (STORE_STEPS_(mn) < MATRIX_SUBGROUP ? STORE_STEPS_(mn) : MATRIX_SUBGROUP)
+#define STORE_PRODUCT(sum, mm, mn, m0, n0, rows, cols)                                                                             \
+    const int strip_ = SUBGROUP_ID * STRIP_FLOATS(mn);                                                                             \
+    for (int step_ = 0; step_ < STORE_STEPS_(mn); step_ += STORE_ITEMS_(mn)) {                                                     \
+        const int col_ = (step_ + LANE % STORE_ITEMS_(mn)) * STORE_WIDTH;                                                          \
+        const int n_ = (n0) + col_;                                                                                                \
+        EACH_COLUMN(n_)                                                                                                            \
+        UNROLL for (int i_ = 0; i_ < (mm); i_++)                                                                                   \
+        {                                                                                                                          \
+            UNROLL for (int j_ = 0; j_ < (mn); j_++) MATRIX_STORE(sum[i_ * (mn) + j_], tile, strip_ + 16 * j_, STRIP_PITCH(mn));   \
+            BARRIER();                                                                                                             \
+            for (int line_ = LANE / STORE_ITEMS_(mn); line_ < 16; line_ += MATRIX_SUBGROUP / STORE_ITEMS_(mn)) {                   \
+                const int m_ = (m0) + 16 * i_ + line_;                                                                             \
+                if (m_ < (rows) && n_ < (cols)) {                                                                                  \
+                    EACH_ROW(m_)                                                                                                   \
+                    const int place_ = PLACE(n_);                                                                                  \
+                    const int channel_ = CHANNEL(n_);                                                                              \
+                    const int from_ = strip_ + line_ * STRIP_PITCH(mn) + col_ / RESULTS_OF_MATRIX * 16 + col_ % RESULTS_OF_MATRIX; \
+                    STORE_RESULTS(from_, place_, channel_)                                                                         \
+                }                                                                                                                  \
+            }                                                                                                                      \
+            BARRIER();                                                                                                             \
+        }                                                                                                                          \
     }
+/* For EACH_COLUMN: values `first` and behind of b, `step` elements apart, as an array; `there` is false where no column is. */
+#define LOAD_COLUMNS(name, there, b, first, step) \
+    float name[STORE_WIDTH];                      \
+    UNROLL for (int i_ = 0; i_ < STORE_WIDTH; i_++) name[i_] = (there) ? LOAD(b, ((first) + i_) * (step)) : 0.0f;
+
+/* Where pixel m of a convolution's result lies in y. IN_A_ROW (defined by the host): all lie behind each other. */
+#ifdef IN_A_ROW
+#define PIXEL_PLACE(m) ((m)*P.y_w)
+#else
+#define PIXEL_PLACE(m) ((m) / P.out_w / P.out_h * P.y_n + (m) / P.out_w % P.out_h * P.y_h + (m) % P.out_w * P.y_w)
+#endif
 
 /* Value j of a group of channels of a picture, as group norm counts them (TERN_PARAMS_GROUP_NORM): neighbours in memory follow each other.
  * `from` is where the group begins in x. */

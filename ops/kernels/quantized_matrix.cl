@@ -3,7 +3,8 @@
  * Two stages as in matmul_matrix.cl. A stage is slices of 16 bytes of the depth, in which rows lie behind each other: so every matrix is 256
  * bytes that lie together. A pair of vectors between slices keeps what is stored at once off each other's banks.
  * Host: MATRIX, MATRIX_SUBGROUP, MATRIX_I8; TK, here in pairs of bytes; MM, MN, SM, SN, where a tile is a whole number of loads for every
- * item; BIAS, BY_ROW, GATED as in quantized_product.cl. */
+ * item; BIAS, BY_ROW as in quantized_product.cl; GATED: a tile has eight values and eight gates by turns; WIDE_Y: eight channels of a pixel
+ * are stored at once; IN_A_ROW. */
 #ifdef BIAS
 #define KERNEL_BUFFERS(READ, WRITE) READ(0, x) READ(1, factors) READ(2, w) READ(3, scale) READ(4, bias) WRITE(5, y)
 #else
@@ -24,32 +25,43 @@
 #define W_LOADS (TN / STEP)
 #define AT(slice, row) (stage + (slice)*SLICE + (row))
 
-/* Column q of the tile: the output channel, and the row of the weight; GATED two values and their two gates by turns. */
-#ifdef GATED
-#define OUTPUTS (TN / 2)
-#define CHANNEL(q) (n0 + (q) / 4 * 2 + (q) % 2)
-#define GATE(q) ((q) % 4 / 2 * P.outputs)
-#define COLUMN(o) ((o) / 2 * 4 + (o) % 2) /* of output o among the tile's */
-#else
-#define OUTPUTS TN
-#define CHANNEL(q) (n0 + (q))
-#define GATE(q) 0
-#define COLUMN(o) (o)
-#endif
-#define ROW(q) (GROUP_Z * P.outputs + CHANNEL(q) + GATE(q))
-#define MY_OUTPUTS (16 * MN * OUTPUTS / TN) /* of a subgroup */
+/* Column q of the tile: the output channel, and the row of the weight. */
+#define OUTPUT(q) (n0 + OUTPUT_OF(q))
+#define ROW(q) (CHANNEL(OUTPUT(q)) + IS_GATE(q) * P.outputs)
+#define CHANNEL(n) (GROUP_Z * P.outputs + (n))
 
+#define SCALES(name, n, first) LOAD_COLUMNS(name, (n) < P.outputs, scale, first, P.scale_n)
 #ifdef BIAS
-#define PLUS_BIAS(o) +LOAD(bias, (o)*P.bias_n)
+#define BIASES(name, n, first) LOAD_COLUMNS(name, (n) < P.outputs, bias, first, P.bias_n)
+#define PLUS_BIAS(name) +name
 #else
-#define PLUS_BIAS(o)
+#define BIASES(name, n, first)
+#define PLUS_BIAS(name)
 #endif
-#define VALUE(from, q) (FLOAT(SHARED_INT(tile, from)) * (factor * LOAD(scale, ROW(q) * P.scale_n)) PLUS_BIAS(ROW(q)))
+#define VALUES(n) SCALES(scales, n, CHANNEL(n)) BIASES(biases, n, CHANNEL(n))
+#define VALUE(v, i) ((v) * (factor * scales[i]) PLUS_BIAS(biases[i]))
+#ifdef GATED
+#define EACH_COLUMN(n) VALUES(n) SCALES(gate_scales, n, P.outputs + (n)) BIASES(gate_biases, n, P.outputs + (n))
+#define GATE(v, i) ((v) * (factor * gate_scales[i]) PLUS_BIAS(gate_biases[i]))
+#define RESULT(v, gate, i, at, o) POST(VALUE(v, i) * tern_gelu(GATE(gate, i)), at, o)
+#else
+#define EACH_COLUMN(n) VALUES(n)
+#define RESULT(v, gate, i, at, o) POST(VALUE(v, i), at, o)
+#endif
+#ifdef BY_ROW
+#define FACTOR(m) LOAD(factors, m)
+#else
+#define FACTOR(m) LOAD(factors, (m) / (P.out_h * P.out_w))
+#endif
+#define EACH_ROW(m)                  \
+    const int line = PIXEL_PLACE(m); \
+    const float factor = FACTOR(m);
+#define PLACE(n) (line + CHANNEL(n) * P.y_c)
 
 KERNEL_BEGIN
     const int t = LOCAL_X;
     const int m0 = GROUP_Y * TM;
-    const int n0 = GROUP_X * OUTPUTS;
+    const int n0 = GROUP_X * OUTPUTS_OF(TN);
     const int sub_m = SUBGROUP_ID / SN * (16 * MM);
     const int sub_n = SUBGROUP_ID % SN * (16 * MN);
     const int pixels = P.batch * P.out_h * P.out_w;
@@ -93,7 +105,7 @@ KERNEL_BEGIN
         UNROLL for (int r = 0; r < W_LOADS; r++) {
             int q = my_row + r * STEP;
             w_next[r] = MAKE_UINT4(0u, 0u, 0u, 0u);
-            if (k < depth && CHANNEL(q) < P.outputs)
+            if (k < depth && OUTPUT(q) < P.outputs)
                 w_next[r] = LOAD16(w, ROW(q) * P.w_o + ky * P.w_h + kx * P.w_w + c);
         }
         if (k0 >= 0) {
@@ -114,34 +126,5 @@ KERNEL_BEGIN
             tile[AT(my_slice, TM + my_row + r * STEP)] = w_next[r];
         BARRIER();
     }
-    const int strip = SUBGROUP_ID * STRIP_FLOATS(MN);
-    UNROLL for (int i = 0; i < MM; i++) {
-        UNROLL for (int j = 0; j < MN; j++)
-            MATRIX_STORE(sum[i * MN + j], tile, strip + 16 * j, STRIP_PITCH(MN));
-        BARRIER();
-        for (int e = LANE; e < 16 * MY_OUTPUTS; e += MATRIX_SUBGROUP) {
-            const int line = e / MY_OUTPUTS;
-            const int column = COLUMN(e % MY_OUTPUTS);
-            const int from = strip + line * STRIP_PITCH(MN) + column;
-            const int q = sub_n + column;
-            const int m = m0 + sub_m + 16 * i + line;
-            if (m < pixels && CHANNEL(q) < P.outputs) {
-                int row = m / P.out_w;
-                int picture = row / P.out_h;
-                int o = GROUP_Z * P.outputs + CHANNEL(q);
-                int at = picture * P.y_n + (row - picture * P.out_h) * P.y_h + (m - row * P.out_w) * P.y_w + o * P.y_c;
-#ifdef BY_ROW
-                float factor = LOAD(factors, m);
-#else
-                float factor = LOAD(factors, picture);
-#endif
-                float v = VALUE(from, q);
-#ifdef GATED
-                v *= tern_gelu(VALUE(from + 2, q + 2));
-#endif
-                STORE(y, at, POST(v, at, o));
-            }
-        }
-        BARRIER();
-    }
+    STORE_PRODUCT(sum, MM, MN, m0 + sub_m, n0 + OUTPUTS_OF(sub_n), pixels, P.outputs)
 KERNEL_END

@@ -35,7 +35,7 @@
 #define LANES_PER_ROW (MATRIX_SUBGROUP / 16)
 #define MINE (BK / LANES_PER_ROW) /* scores of its row of which an item makes powers */
 
-#define RESULT(v, from, at, c) POST((v) * f, at, c)
+#define RESULT(v, gate, i, at, c) POST((v) * f, at, c)
 
 #ifdef CAUSAL
 #define SEES(at) ((at) < P.s && (at) <= l)

@@ -41,7 +41,7 @@
 #define K_LOADS ((BK * EC / 8 + ITEMS - 1) / ITEMS)
 #define V_LOADS ((16 * VC / 8 + ITEMS - 1) / ITEMS)
 
-#define RESULT(v, from, at, c) POST((v) * f, at, c)
+#define RESULT(v, gate, i, at, c) POST((v) * f, at, c)
 
 /* This item's loads of `n` rows from `first` on, `width` elements each from `begin` on; and puts them into the tile. */
 #define FETCH(next, loads, n, width, buffer, from, first, rows, begin, size, stride) \
