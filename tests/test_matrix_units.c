@@ -185,7 +185,15 @@ static void test_launches(void **state)
     assert_string_equal(text_of(TERN_OP_linear, TERN_F16, TERN_F16, 64, 64, 64, &limits, &l), "matmul_matrix");
     limits.shared_bytes = 16 << 10; /* no tile fits */
     assert_string_equal(text_of(TERN_OP_linear, TERN_F16, TERN_F16, 64, 64, 64, &limits, &l), "matmul");
-    limits.shared_bytes = 32 << 10; /* the large one does not */
+    limits.shared_bytes = 24 << 10; /* the large one does where it is half as deep */
+    text_of(TERN_OP_linear, TERN_F16, TERN_F16, 4096, 4096, 64, &limits, &l);
+    assert_int_equal(l.launch[0].groups[0] * l.launch[0].groups[1], 32 * 32);
+    assert_non_null(strstr(l.defines[0], "TK 16\n"));
+    limits.matrix_subgroup = 64; /* too few vectors for as many items */
+    text_of(TERN_OP_linear, TERN_F16, TERN_F16, 4096, 4096, 64, &limits, &l);
+    assert_int_equal(l.launch[0].groups[0] * l.launch[0].groups[1], 64 * 64);
+    limits.matrix_subgroup = 32;
+    limits.shared_bytes = 20 << 10; /* it does not */
     text_of(TERN_OP_linear, TERN_F16, TERN_F16, 4096, 4096, 64, &limits, &l);
     assert_int_equal(l.launch[0].group_size[0], 128);
     limits.max_group = 64;

@@ -129,6 +129,20 @@ static void test_large_heads(void **state)
         unsetenv("TERN_TEXT_CASES");
 }
 
+/* The large tile half as deep, where there is no more shared memory than that. */
+static void test_shallow_matrix(void **state)
+{
+    static const char *const calls[] = {"matmul.matrix_large", "conv2d.matrix_large", "quantized_linear_geglu.matrix_large",
+                                        "quantized_conv2d.matrix_large"};
+    struct tern_launch_limits limits = text_limits_matrix();
+    limits.shared_bytes = 24 << 10;
+    for (size_t i = 0; i < sizeof(calls) / sizeof(*calls) && !getenv("TERN_TEXT_CASES"); i++) {
+        setenv("TERN_TEXT_CASES", calls[i], 1);
+        run_all("host C, matrix units, 24 KiB", limits, TEXT_FORWARD, 16);
+        unsetenv("TERN_TEXT_CASES");
+    }
+}
+
 static int finish(void **state)
 {
     text_cache_clear(&cache, destroy);
@@ -141,6 +155,7 @@ int main(void)
                                        cmocka_unit_test(test_least),       cmocka_unit_test(test_few_groups),
                                        cmocka_unit_test(test_many_pixels), cmocka_unit_test(test_subgroups),
                                        cmocka_unit_test(test_matrix),      cmocka_unit_test(test_wide_matrix),
-                                       cmocka_unit_test(test_large_heads)};
+                                       cmocka_unit_test(test_large_heads),
+                                       cmocka_unit_test(test_shallow_matrix)};
     return cmocka_run_group_tests(tests, NULL, finish);
 }

@@ -41,26 +41,38 @@ void tern_matrix_define(struct tern_launch_maker *m, enum tern_dtype factors)
         tern_launch_define(m, "MATRIX_I8 1");
 }
 
+bool tern_matrix_loads_whole(const struct tern_launch_maker *m, const struct tern_matrix_tile *t)
+{
+    return rows_of(t) * t->tk / 8 % items(m, t) == 0 && cols_of(t) * t->tk / 8 % items(m, t) == 0;
+}
+
+static bool fits(const struct tern_launch_maker *m, const struct tern_matrix_tile *t)
+{
+    return items(m, t) <= m->limits->max_group && shared(t) <= m->limits->shared_bytes;
+}
+
 bool tern_matrix_choose(const struct tern_launch_maker *m, enum tern_dtype a, enum tern_dtype b, int64_t rows, int64_t cols, int64_t batch,
                         struct tern_matrix_tile *t)
 {
-    static const struct tern_matrix_tile large = {.tk = 32, .mm = 2, .mn = 4, .sm = 4, .sn = 2}, /* 128 x 128 */
+    static const struct tern_matrix_tile large = {.tk = 32, .mm = 2, .mn = 4, .sm = 4, .sn = 2}, /* 128 x 128, 40 KiB */
+        shallow = {.tk = 16, .mm = 4, .mn = 2, .sm = 2, .sn = 4},                                /* 128 x 128, 24 KiB */
         middle = {.tk = 32, .mm = 2, .mn = 2, .sm = 2, .sn = 2},                                 /* 64 x 64 */
         thin = {.tk = 64, .mm = 1, .mn = 1, .sm = 1, .sn = 4};                                   /* 16 x 64 */
     const struct tern_launch_limits *l = m->limits;
     if (!tern_matrix_has(m, a, b))
         return false;
-    bool fits = items(m, &large) <= l->max_group && shared(&large) <= l->shared_bytes;
     bool fills = rows > 64 && cols > 64 && groups(&large, rows, cols, batch) >= ENOUGH;
     fills = fills || tern_ceil_div(rows, rows_of(&middle)) > l->max_groups; /* as in tern_tile_choose */
-    *t = rows <= 16 ? thin : fits && fills ? large : middle;
+    if (rows <= 16)
+        *t = thin;
+    else if (fills && fits(m, &large))
+        *t = large;
+    else if (fills && fits(m, &shallow) && tern_matrix_loads_whole(m, &shallow))
+        *t = shallow;
+    else
+        *t = middle;
     t->factors = a;
-    return items(m, t) <= l->max_group && shared(t) <= l->shared_bytes && tern_ceil_div(rows, rows_of(t)) <= l->max_groups;
-}
-
-bool tern_matrix_loads_whole(const struct tern_launch_maker *m, const struct tern_matrix_tile *t)
-{
-    return rows_of(t) * t->tk / 8 % items(m, t) == 0 && cols_of(t) * t->tk / 8 % items(m, t) == 0;
+    return fits(m, t) && tern_ceil_div(rows, rows_of(t)) <= l->max_groups;
 }
 
 struct tern_launch *tern_matrix_begin(struct tern_launch_maker *m, const char *text, size_t params_size, const struct tern_matrix_tile *t,
