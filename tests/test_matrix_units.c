@@ -200,6 +200,29 @@ static void test_launches(void **state)
     assert_string_equal(text_of(TERN_OP_linear, TERN_F16, TERN_F16, 64, 64, 64, &limits, &l), "matmul");
 }
 
+/* 128 x 64 in place of 128 x 128 where columns would be empty, an eighth and more, and in place of 64 x 64 where rows are many. */
+static void test_tall(void **state)
+{
+    static const struct {
+        int64_t rows, cols;
+        int tm, tn;
+    } all[] = {{8192, 320, 128, 64},  {8192, 300, 128, 64},  {8192, 448, 128, 64},  {8192, 576, 128, 128},
+               {8192, 960, 128, 128}, {8192, 640, 128, 128}, {8192, 384, 128, 128}, {4096, 320, 64, 64},
+               {32768, 64, 128, 64},  {32640, 64, 64, 64},   {32768, 40, 128, 64}};
+    static struct tern_launches l;
+    struct tern_launch_limits limits = text_limits_matrix();
+    limits.vectors = true;
+    (void)state;
+    for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++) {
+        text_of(TERN_OP_linear, TERN_F16, TERN_F16, all[i].rows, all[i].cols, 320, &limits, &l);
+        if (l.launch[0].groups[0] != (all[i].cols + all[i].tn - 1) / all[i].tn ||
+            l.launch[0].groups[1] != (all[i].rows + all[i].tm - 1) / all[i].tm)
+            fail_msg("%d x %d: %d x %d groups", (int)all[i].rows, (int)all[i].cols, l.launch[0].groups[1], l.launch[0].groups[0]);
+    }
+    text_of(TERN_OP_linear, TERN_F16, TERN_F16, 8192, 320, 320, &limits, &l);
+    assert_int_equal(l.launch[0].group_size[0], 128);
+}
+
 static bool make_quantized(int64_t m, int64_t n, int64_t k, const struct tern_launch_limits *limits, struct tern_launches *l)
 {
     struct tern_op_desc d = {.op = TERN_OP_quantized_linear, .n_in = 3, .present = {true, true, true}};
@@ -334,9 +357,9 @@ static void test_large_heads(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_multiplies), cmocka_unit_test(test_barriers_missing),  cmocka_unit_test(test_misuse),
-        cmocka_unit_test(test_launches),   cmocka_unit_test(test_launches_of_bytes), cmocka_unit_test(test_deepest_bytes),
-        cmocka_unit_test(test_parts),      cmocka_unit_test(test_large_heads)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_multiplies),    cmocka_unit_test(test_barriers_missing),
+                                       cmocka_unit_test(test_misuse),        cmocka_unit_test(test_launches),
+                                       cmocka_unit_test(test_tall),          cmocka_unit_test(test_launches_of_bytes),
+                                       cmocka_unit_test(test_deepest_bytes), cmocka_unit_test(test_parts), cmocka_unit_test(test_large_heads)};
     return cmocka_run_group_tests(tests, support_setup, support_teardown);
 }

@@ -51,20 +51,29 @@ static bool fits(const struct tern_launch_maker *m, const struct tern_matrix_til
     return items(m, t) <= m->limits->max_group && shared(t) <= m->limits->shared_bytes;
 }
 
+/* Whether columns that are padding cost the large tile more than an eighth: as much more goes through shared memory for the tall one. */
+static bool pads(const struct tern_matrix_tile *large, const struct tern_matrix_tile *tall, int64_t cols)
+{
+    return 8 * groups(large, 1, cols, 1) * cols_of(large) > 9 * groups(tall, 1, cols, 1) * cols_of(tall);
+}
+
 bool tern_matrix_choose(const struct tern_launch_maker *m, enum tern_dtype a, enum tern_dtype b, int64_t rows, int64_t cols, int64_t batch,
                         struct tern_matrix_tile *t)
 {
     static const struct tern_matrix_tile large = {.tk = 32, .mm = 2, .mn = 4, .sm = 4, .sn = 2}, /* 128 x 128, 40 KiB */
         shallow = {.tk = 16, .mm = 4, .mn = 2, .sm = 2, .sn = 4},                                /* 128 x 128, 24 KiB */
+        tall = {.tk = 32, .mm = 2, .mn = 4, .sm = 4, .sn = 1},                                   /* 128 x 64 */
         middle = {.tk = 32, .mm = 2, .mn = 2, .sm = 2, .sn = 2},                                 /* 64 x 64 */
         thin = {.tk = 64, .mm = 1, .mn = 1, .sm = 1, .sn = 4};                                   /* 16 x 64 */
     const struct tern_launch_limits *l = m->limits;
     if (!tern_matrix_has(m, a, b))
         return false;
-    bool fills = rows > 64 && cols > 64 && groups(&large, rows, cols, batch) >= ENOUGH;
+    bool fills = rows > 64 && (cols > 64 ? groups(&large, rows, cols, batch) >= ENOUGH : groups(&tall, rows, cols, batch) >= 2 * ENOUGH);
     fills = fills || tern_ceil_div(rows, rows_of(&middle)) > l->max_groups; /* as in tern_tile_choose */
     if (rows <= 16)
         *t = thin;
+    else if (fills && fits(m, &tall) && pads(&large, &tall, cols))
+        *t = tall;
     else if (fills && fits(m, &large))
         *t = large;
     else if (fills && fits(m, &shallow) && tern_matrix_loads_whole(m, &shallow))
