@@ -223,6 +223,26 @@ static void test_tall(void **state)
     assert_int_equal(l.launch[0].group_size[0], 128);
 }
 
+/* 64 x 16 for up to 16 columns; with subgroups of 64 its weight would have too few vectors for as many items. */
+static void test_narrow(void **state)
+{
+    static struct tern_launches l;
+    struct tern_launch_limits limits = text_limits_matrix();
+    (void)state;
+    text_of(TERN_OP_linear, TERN_F16, TERN_F16, 262144, 16, 1152, &limits, &l);
+    assert_int_equal(l.launch[0].groups[0] * l.launch[0].groups[1], 4096);
+    assert_non_null(strstr(l.defines[0], "MN 1\nSM 4\nSN 1\n"));
+    text_of(TERN_OP_linear, TERN_F16, TERN_F16, 262144, 17, 1152, &limits, &l);
+    assert_non_null(strstr(l.defines[0], "MN 4\nSM 4\nSN 1\n")); /* 128 x 64 */
+    text_of(TERN_OP_linear, TERN_F16, TERN_F16, 4194304 - 64, 3, 16, &limits, &l);
+    assert_int_equal(l.launch[0].groups[1], 65535);
+    text_of(TERN_OP_linear, TERN_F16, TERN_F16, 4194304, 3, 16, &limits, &l); /* that are too many groups */
+    assert_int_equal(l.launch[0].groups[1], 32768);
+    limits.matrix_subgroup = 64;
+    text_of(TERN_OP_linear, TERN_F16, TERN_F16, 16384, 16, 1152, &limits, &l);
+    assert_non_null(strstr(l.defines[0], "MN 2\nSM 2\nSN 2\n")); /* 64 x 64 */
+}
+
 static bool make_quantized(int64_t m, int64_t n, int64_t k, const struct tern_launch_limits *limits, struct tern_launches *l)
 {
     struct tern_op_desc d = {.op = TERN_OP_quantized_linear, .n_in = 3, .present = {true, true, true}};
@@ -357,9 +377,15 @@ static void test_large_heads(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_multiplies),    cmocka_unit_test(test_barriers_missing),
-                                       cmocka_unit_test(test_misuse),        cmocka_unit_test(test_launches),
-                                       cmocka_unit_test(test_tall),          cmocka_unit_test(test_launches_of_bytes),
-                                       cmocka_unit_test(test_deepest_bytes), cmocka_unit_test(test_parts), cmocka_unit_test(test_large_heads)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_multiplies),
+                                       cmocka_unit_test(test_barriers_missing),
+                                       cmocka_unit_test(test_misuse),
+                                       cmocka_unit_test(test_launches),
+                                       cmocka_unit_test(test_tall),
+                                       cmocka_unit_test(test_narrow),
+                                       cmocka_unit_test(test_launches_of_bytes),
+                                       cmocka_unit_test(test_deepest_bytes),
+                                       cmocka_unit_test(test_parts),
+                                       cmocka_unit_test(test_large_heads)};
     return cmocka_run_group_tests(tests, support_setup, support_teardown);
 }

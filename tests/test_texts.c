@@ -155,7 +155,6 @@ int main(void)
                                        cmocka_unit_test(test_least),       cmocka_unit_test(test_few_groups),
                                        cmocka_unit_test(test_many_pixels), cmocka_unit_test(test_subgroups),
                                        cmocka_unit_test(test_matrix),      cmocka_unit_test(test_wide_matrix),
-                                       cmocka_unit_test(test_large_heads),
-                                       cmocka_unit_test(test_shallow_matrix)};
+                                       cmocka_unit_test(test_large_heads), cmocka_unit_test(test_shallow_matrix)};
     return cmocka_run_group_tests(tests, NULL, finish);
 }

@@ -64,7 +64,8 @@ bool tern_matrix_choose(const struct tern_launch_maker *m, enum tern_dtype a, en
         shallow = {.tk = 16, .mm = 4, .mn = 2, .sm = 2, .sn = 4},                                /* 128 x 128, 24 KiB */
         tall = {.tk = 32, .mm = 2, .mn = 4, .sm = 4, .sn = 1},                                   /* 128 x 64 */
         middle = {.tk = 32, .mm = 2, .mn = 2, .sm = 2, .sn = 2},                                 /* 64 x 64 */
-        thin = {.tk = 64, .mm = 1, .mn = 1, .sm = 1, .sn = 4};                                   /* 16 x 64 */
+        thin = {.tk = 64, .mm = 1, .mn = 1, .sm = 1, .sn = 4},                                   /* 16 x 64 */
+        narrow = {.tk = 64, .mm = 1, .mn = 1, .sm = 4, .sn = 1};                                 /* 64 x 16 */
     const struct tern_launch_limits *l = m->limits;
     if (!tern_matrix_has(m, a, b))
         return false;
@@ -72,6 +73,9 @@ bool tern_matrix_choose(const struct tern_launch_maker *m, enum tern_dtype a, en
     fills = fills || tern_ceil_div(rows, rows_of(&middle)) > l->max_groups; /* as in tern_tile_choose */
     if (rows <= 16)
         *t = thin;
+    else if (cols <= 16 && fits(m, &narrow) && tern_matrix_loads_whole(m, &narrow) &&
+             tern_ceil_div(rows, rows_of(&narrow)) <= l->max_groups)
+        *t = narrow;
     else if (fills && fits(m, &tall) && pads(&large, &tall, cols))
         *t = tall;
     else if (fills && fits(m, &large))
