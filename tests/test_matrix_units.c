@@ -281,6 +281,9 @@ static void test_launches_of_bytes(void **state)
     q = quantized(5, 640, 64, &limits, &l);
     assert_int_equal(q->groups[0] * q->groups[1], 10);                                 /* 16 x 64 */
     assert_string_equal(quantized(64, 64, 0, &limits, &l)->text, "quantized_product"); /* nothing to multiply */
+    limits.matrix_subgroup = 64;
+    assert_string_equal(quantized(5, 640, 64, &limits, &l)->text, "quantized_product"); /* no whole number of loads */
+    limits.matrix_subgroup = 32;
     limits.matrix_i8 = false;
     q = quantized(4096, 4096, 4096, &limits, &l);
     assert_string_equal(q->text, "quantized_product");
