@@ -179,10 +179,44 @@ static void wrong_use_is_refused(void **state)
     gpu_wrong_use_is_refused("cuda", cuda_cache);
 }
 
+/* A row whose mask is the least float of bf16 everywhere sees all keys alike, as in PyTorch: its result is the mean of the values. */
+static void least_masks_hide_nothing(void **state)
+{
+    enum { ROWS = 16, KEYS = 40, HEAD = 16 };
+    static float least[ROWS * KEYS], values[KEYS * HEAD], found[ROWS * HEAD];
+    struct tern_context *ctx = cuda_open();
+    for (int i = 0; i < ROWS * KEYS; i++)
+        least[i] = -3.3895314e38f;
+    tern_scope_begin(ctx);
+    tern_tensor *q = support_noise(ctx, 1, 4, (const int64_t[]){1, 1, ROWS, HEAD}, 1, TERN_BF16),
+                *k = support_noise(ctx, 2, 4, (const int64_t[]){1, 1, KEYS, HEAD}, 1, TERN_BF16),
+                *v = support_noise(ctx, 3, 4, (const int64_t[]){1, 1, KEYS, HEAD}, 1, TERN_BF16);
+    tern_tensor *mask = tern_cast(tern_tensor_create(ctx, TERN_F32, 4, (const int64_t[]){1, 1, ROWS, KEYS}, least), TERN_BF16);
+    tern_tensor *y = tern_sdpa(q, k, v, .attn_mask = mask);
+    if (!y || tern_tensor_read(y, TERN_F32, found, sizeof(found)) || tern_tensor_read(v, TERN_F32, values, sizeof(values)))
+        fail_msg("%s", tern_error(ctx));
+    for (int c = 0; c < HEAD; c++) {
+        float mean = 0;
+        for (int i = 0; i < KEYS; i++)
+            mean += values[i * HEAD + c] / KEYS;
+        for (int i = 0; i < ROWS; i++)
+            assert_true(fabsf(found[i * HEAD + c] - mean) <= 0.01f);
+    }
+    tern_scope_end(ctx, NULL);
+    tern_context_destroy(&ctx);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {CUDA_TEST(plans_agree),          CUDA_TEST(ops_agree),           CUDA_TEST(products_agree),
-                                       CUDA_TEST(large_heads_agree),    CUDA_TEST(quotients_agree),     CUDA_TEST(pictures_agree),
-                                       CUDA_TEST(the_cache_is_checked), CUDA_TEST(faults_are_statuses), CUDA_TEST(wrong_use_is_refused)};
+    const struct CMUnitTest tests[] = {CUDA_TEST(plans_agree),
+                                       CUDA_TEST(ops_agree),
+                                       CUDA_TEST(products_agree),
+                                       CUDA_TEST(large_heads_agree),
+                                       CUDA_TEST(least_masks_hide_nothing),
+                                       CUDA_TEST(quotients_agree),
+                                       CUDA_TEST(pictures_agree),
+                                       CUDA_TEST(the_cache_is_checked),
+                                       CUDA_TEST(faults_are_statuses),
+                                       CUDA_TEST(wrong_use_is_refused)};
     return cmocka_run_group_tests(tests, cuda_group_setup, cuda_group_teardown);
 }

@@ -46,7 +46,9 @@
 #if defined(MASK_BOOL)
 #define MASKED(v, at) (LOADI(mask, mask0 + l * P.mask_l + (at)*P.mask_s) != 0 ? (v) : -INFINITE)
 #elif defined(MASK)
-#define MASKED(v, at) ((v) + LOAD(mask, mask0 + l * P.mask_l + (at)*P.mask_s) * LOG2_E)
+/* The least float of bf16 stays finite, so that a row that is masked so sees all keys alike. */
+FN float exponent_of_mask(float m) { return m < -2.3e38f && m > -INFINITE ? -3.3e38f : m * LOG2_E; }
+#define MASKED(v, at) ((v) + exponent_of_mask(LOAD(mask, mask0 + l * P.mask_l + (at)*P.mask_s)))
 #else
 #define MASKED(v, at) (v)
 #endif

@@ -1,7 +1,8 @@
 /* sdpa_matrix.cl for large heads, such as the VAE's one of 512: f16 or bf16, no mask. A group makes 64 queries; the values that these have
  * so far are shared out to its subgroups by columns, in matrices. BK keys at a time: queries and keys come in parts of EC elements, a
  * subgroup makes 32 queries' scores of its part of the keys; scores and powers go through shared memory; then values come in parts of 16
- * rows. Parts have two stages, as in matmul_matrix.cl. Powers are rounded, and results rescaled, as in sdpa_matrix.cl.
+ * rows. Parts have two stages, as in matmul_matrix.cl. Powers, of e here, are rounded as in sdpa_matrix.cl, and results rescaled where the
+ * largest score grows by more than 8.
  * With a head of 512 and subgroups of 32 an item has 128 floats of results and 32 of scores: docs/kernel-texts.md counts the rest.
  * Host: MATRIX, MATRIX_SUBGROUP, MATRIX_BF16; E, EV (sizes of heads); BK; BATCH_NDIM; WIDE_Y: eight elements are stored at once. */
 #define KERNEL_BUFFERS(READ, WRITE) READ(0, query) READ(1, key) READ(2, value) WRITE(3, y)
