@@ -158,8 +158,9 @@ enum tern_status tern_job_choose_offload(struct tern_job *j, size_t *bytes)
         j->budget = room;
         st = tern_job_choose_way(j, &peak);
     }
-    if (!st && !over && is_crowded(j))
+    if (!st && is_crowded(j))
         st = choose_uncrowded(j, &peak);
+    st = st ? st : tern_error_status(ctx);
     j->p->half_made--;
     tern_budget_lift(ctx, outer);
     const size_t reached = tern_memory_peak(ctx);
