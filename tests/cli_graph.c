@@ -29,7 +29,7 @@ static void test_graph_is_shown(void **state)
     expect_text(s->out, "= silu(", "graph after trace");
     assert_null(strstr(s->out, " then "));
     EXPECT(s, RUN(s, "graph", MODEL, "text_encoder", "--after", "all", "--without", "cse"), 0);
-    assert_int_equal(count(s->out, "== after "), 15);
+    assert_int_equal(count(s->out, "== after "), 17);
     EXPECT(s, RUN(s, "graph", MODEL, "unet", "--dtype", "int8"), 0);
     expect_text(s->out, "= quantized_conv2d(", "graph in int8");
     assert_null(strstr(s->out, "= conv2d("));
@@ -121,8 +121,8 @@ static void test_graph_as_json(void **state)
     json_decref(graph);
     json_decref(plan);
     EXPECT(s, RUN(s, "graph", MODEL, "vae_decoder", "--json", "--after", "all"), 0);
-    static const char *const passes[] = {"trace",   "fold",  "cse",  "dce",     "merge", "smooth", "quantize", "filters",   "pieces",
-                                         "filters", "chunk", "tile", "prepare", "fuse",  "pre",    "tune",     "algorithm", "concat"};
+    static const char *const passes[] = {"trace",  "fold",  "cse",  "dce",     "merge", "smooth", "quantize", "filters",   "dtypes",
+                                         "pieces", "chunk", "tile", "prepare", "fuse",  "pre",    "tune",     "algorithm", "concat"};
     const int n = sizeof(passes) / sizeof(*passes);
     for (int k = 0; k < n; k++) {
         graph = event_of(s, k, "graph");

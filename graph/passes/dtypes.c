@@ -37,9 +37,11 @@ static bool wants(const struct tern_graph *g, const struct tern_node *n)
 
 static tern_tensor *make(tern_tensor *weight, const struct tern_node *n) { return tern_cast(weight, n->desc.in[0].dtype); }
 
+static bool serves(const tern_tensor *made, const struct tern_node *n) { return made->meta.dtype == n->desc.in[0].dtype; }
+
 static enum tern_status run(struct tern_graph *g, const struct tern_plan_params *params)
 {
-    static const struct tern_weight_form form = {wants, make};
+    static const struct tern_weight_form form = {wants, make, serves};
     (void)params;
     return g->ctx->device->caps.host_memory ? TERN_OK : tern_reform_weights(g, &form);
 }

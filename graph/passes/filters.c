@@ -22,9 +22,11 @@ static tern_tensor *make(tern_tensor *filter, const struct tern_node *n)
     return tern_contiguous(filter, TERN_CHANNELS_LAST);
 }
 
+static bool serves(const tern_tensor *made, const struct tern_node *n) { return true; }
+
 static enum tern_status run(struct tern_graph *g, const struct tern_plan_params *params)
 {
-    static const struct tern_weight_form form = {wants, make};
+    static const struct tern_weight_form form = {wants, make, serves};
     (void)params;
     return tern_reform_weights(g, &form);
 }

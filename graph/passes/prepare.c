@@ -63,4 +63,4 @@ static enum tern_status run(struct tern_graph *g, const struct tern_plan_params 
     return TERN_OK;
 }
 
-const struct tern_pass tern_pass_prepare = {"prepare", run};
+const struct tern_pass tern_pass_prepare = {"prepare", run, .revision = 1};

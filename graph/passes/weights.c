@@ -35,7 +35,7 @@ static void record(struct tern_again *again, const struct tern_node *n)
     }
     const int w = n->in[1];
     tern_tensor *const own = again->map[w];
-    if (!r->made[w])
+    if (!r->made[w] || !r->form->serves(r->made[w], n))
         r->made[w] = r->form->make(own, n);
     again->map[w] = r->made[w];
     again->map[n->out] = r->made[w] ? tern_again_same(again, n) : NULL;

@@ -9,9 +9,11 @@ struct tern_weight_form {
     bool (*wants)(const struct tern_graph *g, const struct tern_node *n);
     /* That form. Errors are the context's. */
     tern_tensor *(*make)(tern_tensor *weight, const struct tern_node *n);
+    /* Whether one that was made for another node is that form. */
+    bool (*serves)(const tern_tensor *made, const struct tern_node *n);
 };
 
-/* The form is made once for each weight, for the first of the nodes that want it, in front of that. */
+/* The form is made for the first of the nodes that want it, in front of that, and serves those behind it that want the same. */
 enum tern_status tern_reform_weights(struct tern_graph *g, const struct tern_weight_form *form);
 
 #endif
