@@ -11,9 +11,9 @@
 #define TRIES 6 /* of plans that are to keep to a limit */
 
 const struct tern_pass *const tern_passes[] = {
-    &tern_pass_fold,    &tern_pass_cse,    &tern_pass_dce,    &tern_pass_merge,     &tern_pass_smooth, &tern_pass_quantize,
-    &tern_pass_filters, &tern_pass_dtypes, &tern_pass_pieces, &tern_pass_chunk,     &tern_pass_tile,   &tern_pass_prepare,
-    &tern_pass_fuse,    &tern_pass_pre,    &tern_pass_tune,   &tern_pass_algorithm, &tern_pass_concat, NULL};
+    &tern_pass_fold,  &tern_pass_cse,  &tern_pass_dce,     &tern_pass_merge,     &tern_pass_smooth, &tern_pass_quantize,
+    &tern_pass_chunk, &tern_pass_tile, &tern_pass_filters, &tern_pass_dtypes,    &tern_pass_pieces, &tern_pass_prepare,
+    &tern_pass_fuse,  &tern_pass_pre,  &tern_pass_tune,    &tern_pass_algorithm, &tern_pass_concat, NULL};
 
 /* Whether the list "a,b" has the word. */
 static bool has_word(const char *list, const char *word, size_t length)

@@ -121,8 +121,8 @@ static void test_graph_as_json(void **state)
     json_decref(graph);
     json_decref(plan);
     EXPECT(s, RUN(s, "graph", MODEL, "vae_decoder", "--json", "--after", "all"), 0);
-    static const char *const passes[] = {"trace",  "fold",  "cse",  "dce",     "merge", "smooth", "quantize", "filters",   "dtypes",
-                                         "pieces", "chunk", "tile", "prepare", "fuse",  "pre",    "tune",     "algorithm", "concat"};
+    static const char *const passes[] = {"trace",   "fold",   "cse",    "dce",     "merge", "smooth", "quantize", "chunk",     "tile",
+                                         "filters", "dtypes", "pieces", "prepare", "fuse",  "pre",    "tune",     "algorithm", "concat"};
     const int n = sizeof(passes) / sizeof(*passes);
     for (int k = 0; k < n; k++) {
         graph = event_of(s, k, "graph");

@@ -25,8 +25,8 @@ static const struct opt opts[] = {
      "keep the weights of its layers in few bits, expanded as\nthey are used: int8, or int4, groups of 32 with a scale"},
     {OPT_RECIPE, 0, "recipe", "FILE", RECIPE_HELP},
     {OPT_AFTER, 0, "after", "PASS",
-     "show the graph after that pass: trace, fold, cse, dce,\nmerge, smooth, quantize, filters, dtypes, pieces, chunk,\n"
-     "tile, prepare, fuse, pre, tune, algorithm, concat\n(default), or all of them"},
+     "show the graph after that pass: trace, fold, cse, dce,\nmerge, smooth, quantize, chunk, tile, filters, dtypes,\n"
+     "pieces, prepare, fuse, pre, tune, algorithm, concat\n(default), or all of them"},
     {OPT_WITHOUT, 0, "without", "PASSES", "leave passes out, separated by commas, or all"},
     {OPT_DOT, 0, "dot", NULL, "for Graphviz instead of text"},
     {OPT_MEMORY, 0, "memory", NULL, "what lies in memory when most does, and what would lower that,\ninstead of the graph"},
