@@ -59,4 +59,10 @@ struct tern_kernel {
     enum tern_status (*run)(const struct tern_kernel_args *a);
 };
 
+/* What selection goes by; 1 where a kernel says nothing. */
+static inline double tern_kernel_cost(const struct tern_device *device, const struct tern_kernel *k, const struct tern_op_desc *d)
+{
+    return k->cost ? k->cost(device, d) : 1;
+}
+
 #endif

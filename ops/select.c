@@ -33,7 +33,7 @@ static const struct tern_kernel *choose(struct tern_context *ctx, struct tern_de
             continue;
         if (k->planned && !planned && !forced)
             continue;
-        double cost = k->cost ? k->cost(device, d) : 1;
+        double cost = tern_kernel_cost(device, k, d);
         if ((!best || cost < best_cost) && k->supports(device, d)) {
             best = k;
             best_cost = cost;
@@ -50,7 +50,7 @@ int tern_kernel_candidates(struct tern_device *device, const struct tern_op_desc
         const struct tern_kernel *k = device->kernels[i];
         if (!tern_kernel_takes(k, device, d))
             continue;
-        double cost = k->cost ? k->cost(device, d) : 1;
+        double cost = tern_kernel_cost(device, k, d);
         int at = n;
         while (at > 0 && list[at - 1].cost > cost)
             at--;

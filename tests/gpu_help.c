@@ -55,6 +55,18 @@ void gpu_largest_buffer_is_made(struct tern_context *ctx, size_t allocation)
     support_error(ctx, TERN_E_NO_MEMORY, "the device allows");
 }
 
+struct tern_context *gpu_open(const char *name)
+{
+    struct tern_context *ctx = tern_context_create(&(struct tern_context_params){.device = name, .threads = 1});
+    if (!ctx && strcmp(name, "cpu") != 0) {
+        print_message("%s\n", tern_create_error());
+        skip();
+    }
+    if (!ctx)
+        fail_msg("%s", tern_create_error());
+    return ctx;
+}
+
 int gpu_ops_agree(struct tern_context *ctx, const char *device, int first, int one_in)
 {
     struct tern_conformance *c =

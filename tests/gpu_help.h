@@ -4,6 +4,9 @@
 
 #include <tern/tern.h>
 
+/* A context of one thread. The running test is skipped, with the reason, where there is no such device. */
+struct tern_context *gpu_open(const char *device);
+
 /* One in so many checks of single ops from the first on, by the kernel that is chosen: how many passed. */
 int gpu_ops_agree(struct tern_context *ctx, const char *device, int first, int one_in);
 

@@ -10,24 +10,13 @@
 
 #include "backends/gpu/gpu.h"
 #include "core/context.h"
+#include "gpu_help.h"
 #include "graph/plan.h"
 #include "support.h"
 
 enum { SIDE = 6, CHANNELS = 32, OUTPUTS = 40, VALUES = OUTPUTS * SIDE * SIDE };
 
 static const char *device;
-
-static struct tern_context *open_device(const char *name)
-{
-    struct tern_context *ctx = tern_context_create(&(struct tern_context_params){.device = name, .threads = 1});
-    if (!ctx && strcmp(name, "cpu") != 0) {
-        print_message("%s\n", tern_create_error());
-        skip();
-    }
-    if (!ctx)
-        fail_msg("%s", tern_create_error());
-    return ctx;
-}
 
 static struct tern_weights *make_weights(struct tern_context *ctx)
 {
@@ -61,7 +50,7 @@ struct net {
 
 static struct net open_net(const char *name, enum tern_dtype dtype, struct tern_plan_params params)
 {
-    struct net n = {.ctx = open_device(name)};
+    struct net n = {.ctx = gpu_open(name)};
     const struct tern_graph_input input = {"x", dtype, 4, {1, CHANNELS, SIDE, SIDE}};
     n.weights = make_weights(n.ctx);
     n.graph = tern_graph_trace(n.ctx, use, n.weights, n.weights, &input, 1, 1);

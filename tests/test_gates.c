@@ -11,24 +11,13 @@
 
 #include "backends/gpu/gpu.h"
 #include "core/context.h"
+#include "gpu_help.h"
 #include "graph/plan.h"
 #include "support.h"
 
 enum { MOST = 1500 * 700 };
 
 static const char *device;
-
-static struct tern_context *open_device(const char *name)
-{
-    struct tern_context *ctx = tern_context_create(&(struct tern_context_params){.device = name, .threads = 1});
-    if (!ctx && strcmp(name, "cpu") != 0) {
-        print_message("%s\n", tern_create_error());
-        skip();
-    }
-    if (!ctx)
-        fail_msg("%s", tern_create_error());
-    return ctx;
-}
 
 /* Ends of tiles of 128, 64 and 16 rows or columns, where values and gates are half of them, and of vectors of 4 and 8. */
 static const struct layer {
@@ -63,7 +52,7 @@ static void every_edge(void **state)
     static const double errors[] = {1e-11, 3e-7, 2e-5};
     static float found[MOST], expected[MOST];
     (void)state;
-    struct tern_context *cpu = open_device("cpu"), *ctx = open_device(device);
+    struct tern_context *cpu = gpu_open("cpu"), *ctx = gpu_open(device);
     for (size_t i = 0; i < sizeof(layers) / sizeof(*layers); i++)
         for (int k = 0; k < 3; k++) {
             const struct layer *l = &layers[i];
@@ -114,7 +103,7 @@ static void check_plan(struct tern_context *ctx, enum tern_dtype dtype, const ch
 static void plans_keep_the_layer(void **state)
 {
     (void)state;
-    struct tern_context *ctx = open_device(device);
+    struct tern_context *ctx = gpu_open(device);
     check_plan(ctx, TERN_F32, NULL, TERN_OP_linear_geglu);
     if (((const struct tern_gpu *)ctx->device)->limits.storage16)
         check_plan(ctx, TERN_F16, NULL, TERN_OP_linear_geglu);
@@ -127,7 +116,7 @@ static void plans_keep_the_layer(void **state)
 static void matrix_units_serve_it(void **state)
 {
     (void)state;
-    struct tern_context *ctx = open_device(device);
+    struct tern_context *ctx = gpu_open(device);
     const struct tern_launch_limits *limits = &((const struct tern_gpu *)ctx->device)->limits;
     struct tern_op_desc d = {.op = TERN_OP_linear_geglu, .n_in = 3, .present = {true, true, true}};
     d.in[0] = tern_meta_make(TERN_F16, 3, (const int64_t[]){2, 4096, 320});

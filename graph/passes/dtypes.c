@@ -12,18 +12,11 @@
 
 static bool is_half(enum tern_dtype t) { return t == TERN_F16 || t == TERN_BF16; }
 
-static double cost_of(const struct tern_device *device, const struct tern_kernel *k, const struct tern_op_desc *d)
-{
-    return k->cost ? k->cost(device, d) : 1;
-}
-
 static bool wants(const struct tern_graph *g, const struct tern_node *n)
 {
     struct tern_device *device = g->ctx->device;
-    const enum tern_op op = n->desc.op;
     const enum tern_dtype x = n->desc.in[0].dtype, w = n->desc.in[1].dtype;
-    if (x == w || !tern_dtype_is_float(x) || !tern_dtype_is_float(w) ||
-        (op != TERN_OP_conv2d && op != TERN_OP_linear && op != TERN_OP_linear_geglu))
+    if (x == w || !tern_dtype_is_float(x) || !tern_dtype_is_float(w) || !tern_is_layer(n->desc.op))
         return false;
     struct tern_op_desc d = n->desc;
     d.in[1].dtype = x;
@@ -32,7 +25,7 @@ static bool wants(const struct tern_graph *g, const struct tern_node *n)
         return false;
     if (is_half(x))
         return device->caps.uniform_weights || tern_dtype_size(w) > tern_dtype_size(x);
-    return tern_desc_rows(&d) >= ROWS_OF_A_CAST && own && cost_of(device, k, &d) < cost_of(device, own, &n->desc);
+    return tern_desc_rows(&d) >= ROWS_OF_A_CAST && own && tern_kernel_cost(device, k, &d) < tern_kernel_cost(device, own, &n->desc);
 }
 
 static tern_tensor *make(tern_tensor *weight, const struct tern_node *n) { return tern_cast(weight, n->desc.in[0].dtype); }

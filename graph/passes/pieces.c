@@ -19,7 +19,7 @@ static bool wants_pieces(const struct tern_graph *g, const struct tern_node *n)
     if (device->caps.uniform_bias && linear.n_in > 2 && linear.present[2] && tern_dtype_size(linear.in[0].dtype) == 2)
         linear.in[2].dtype = linear.in[0].dtype; /* tern_op_call casts it */
     const struct tern_kernel *whole = tern_kernel_choose(g->ctx, device, &n->desc), *part = tern_kernel_choose(g->ctx, device, &linear);
-    return whole && part && part->cost && part->cost(device, &linear) < (whole->cost ? whole->cost(device, &n->desc) : 1);
+    return whole && part && tern_kernel_cost(device, part, &linear) < tern_kernel_cost(device, whole, &n->desc);
 }
 
 static void record(struct tern_again *again, const struct tern_node *n)

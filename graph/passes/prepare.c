@@ -3,6 +3,7 @@
  */
 #include "core/context.h"
 #include "graph/passes/passes.h"
+#include "graph/passes/weights.h"
 
 #define SMALL ((size_t)64 << 10) /* bytes */
 
@@ -20,18 +21,13 @@ static bool runs_once(const struct tern_op_desc *d, bool streams)
     return d->op != TERN_OP_unpack_weight && !(streams && is_as_large_as_weights(d));
 }
 
-static bool is_product(const struct tern_op_desc *d)
-{
-    return d->op == TERN_OP_conv2d || d->op == TERN_OP_linear || d->op == TERN_OP_linear_geglu;
-}
-
 /* By value: whether products read it as their weight, and nothing else does. */
 static void find_read_by_products(const struct tern_graph *g, bool *by_products)
 {
     for (int pass = 0; pass < 2; pass++)
         for (int i = 0; i < g->n_nodes; i++)
             for (int k = 0; !g->nodes[i].dead && k < g->nodes[i].desc.n_in; k++)
-                if (g->nodes[i].in[k] >= 0 && (k == 1 && is_product(&g->nodes[i].desc)) == (pass == 0))
+                if (g->nodes[i].in[k] >= 0 && (k == 1 && tern_is_layer(g->nodes[i].desc.op)) == (pass == 0))
                     by_products[g->nodes[i].in[k]] = pass == 0;
 }
 

@@ -4,6 +4,9 @@
 
 #include "graph/graph.h"
 
+/* A product of floats whose input [1] is its weight. */
+static inline bool tern_is_layer(enum tern_op op) { return op == TERN_OP_conv2d || op == TERN_OP_linear || op == TERN_OP_linear_geglu; }
+
 struct tern_weight_form {
     /* Whether a node, live and with a kernel, whose weight [1] depends on weights and constants alone, is to read another form of it. */
     bool (*wants)(const struct tern_graph *g, const struct tern_node *n);
